@@ -31,15 +31,7 @@ use crate::client::shared_bytes::SharedBytes;
 
 /// A client with an open session and a connection to this node.
 pub(crate) struct Client {
-    /// Number of the connection, unique on this node since its start.
-    pub(crate) number: u64,
-    pub(crate) addr: SocketAddr,
-    pub(crate) credential: Credential,
-    /// Random number of the connection. The replicated session stores the number of its current
-    /// connection, and the state machine refuses writes with another number. 0 for the connection
-    /// that opened the session.
-    pub(crate) connection: u64,
-    pub(crate) timeout: Duration,
+    pub(crate) arrival: Arrival,
     pub(crate) outbox: Outbox,
     pub(crate) liveness: Liveness,
     pub(crate) counts: Counts,
@@ -53,22 +45,22 @@ pub(crate) struct Client {
 
 /// Values that the handshake has found out, from which a [`Client`] is made.
 pub(crate) struct Arrival {
+    /// Number of the connection, unique on this node since its start.
     pub(crate) number: u64,
     pub(crate) addr: SocketAddr,
     pub(crate) credential: Credential,
+    /// Random number of the connection. The replicated session stores the number of its current
+    /// connection, and the state machine refuses writes with another number. 0 for the connection
+    /// that opened the session.
     pub(crate) connection: u64,
     pub(crate) timeout: Duration,
 }
 
 impl Client {
     pub(crate) fn new(arrival: Arrival, outbox: Outbox, closed: CancellationToken) -> Client {
-        let Arrival { number, addr, credential, connection, timeout } = arrival;
+        let identities = Mutex::new(Arc::new(auth::known(arrival.addr.ip(), None)));
         Client {
-            number,
-            addr,
-            credential,
-            connection,
-            timeout,
+            arrival,
             outbox,
             liveness: Liveness::new(),
             counts: Counts::default(),
@@ -76,7 +68,7 @@ impl Client {
             closed,
             turn: AtomicU64::new(0),
             watches: AtomicBool::new(false),
-            identities: Mutex::new(Arc::new(auth::known(addr.ip(), None))),
+            identities,
         }
     }
 
@@ -93,7 +85,7 @@ impl Client {
 
     /// Adds the subject of the client's certificate to its identities.
     pub(crate) fn certified(self, subject: Option<&str>) -> Client {
-        let identities = Mutex::new(Arc::new(auth::known(self.addr.ip(), subject)));
+        let identities = Mutex::new(Arc::new(auth::known(self.arrival.addr.ip(), subject)));
         Client { identities, ..self }
     }
 
@@ -103,7 +95,7 @@ impl Client {
     }
 
     pub(crate) fn session(&self) -> SessionId {
-        self.credential.session
+        self.arrival.credential.session
     }
 
     /// Notes that the client has watches. From now on, each answer must show a state at least as

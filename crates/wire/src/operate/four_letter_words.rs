@@ -157,13 +157,13 @@ fn server(door: &Door, out: &mut String) {
 fn connection(client: &Client, in_full: bool) -> String {
     let counted = client.counts.look();
     let CountsReading { received, sent, outstanding, latency_min, latency_avg, latency_max, .. } = counted;
-    let mut out = format!(" /{}[1](queued={},recved={received},sent={sent}", client.addr, outstanding);
+    let mut out = format!(" /{}[1](queued={},recved={received},sent={sent}", client.arrival.addr, outstanding);
     if in_full {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let begun = since_1970.saturating_sub(client.since.elapsed());
         let answered = counted.last_micros / 1000;
         let _ = write!(out, ",sid={},lop={}", hex(client.session()), word(counted.last_op));
-        let _ = write!(out, ",est={},to={}", begun.as_millis(), client.timeout.as_millis());
+        let _ = write!(out, ",est={},to={}", begun.as_millis(), client.arrival.timeout.as_millis());
         let _ = write!(out, ",lcxid=0x{:x},lzxid=0x{:x}", counted.last_xid, counted.last_zxid);
         let _ = write!(out, ",lresp={answered},llat={},unread={}", counted.last_latency, client.outbox.unread());
         let _ = write!(out, ",minlat={latency_min},avglat={latency_avg:.0},maxlat={latency_max}");
@@ -233,7 +233,7 @@ fn sessions(door: &Door, out: &mut String) {
     let clients = door.hub.clients();
     let _ = writeln!(out, "Connections dump:\nConnections Sets (1)/({}):", clients.len());
     let _ = writeln!(out, "{} expire with their sessions:", clients.len());
-    let line = |client: &Arc<Client>| format!("\tip: /{} sessionId: {}\n", client.addr, hex(client.session()));
+    let line = |client: &Arc<Client>| format!("\tip: /{} sessionId: {}\n", client.arrival.addr, hex(client.session()));
     list(clients.iter().map(line), out);
 }
 

@@ -32,7 +32,8 @@ pub(crate) fn fields(door: &Door, out: &mut String) {
     line("global_sessions", &state.session_count());
     line("local_sessions", &0);
     let without_certificate = clients.iter().filter(|client| !client.has_certificate());
-    let (local, remote): (Vec<_>, Vec<_>) = without_certificate.partition(|client| client.addr.ip().is_loopback());
+    let (local, remote): (Vec<_>, Vec<_>) =
+        without_certificate.partition(|client| client.arrival.addr.ip().is_loopback());
     line("non_mtls_local_conn_count", &local.len());
     line("non_mtls_remote_conn_count", &remote.len());
     let [last, min, max] =

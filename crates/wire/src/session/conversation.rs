@@ -50,7 +50,7 @@ impl Drop for HubMembership<'_> {
         // The session's timeout counts from the client's last sign of life, so the leader is told
         // of it if it does not know it yet.
         if client.liveness.is_owed() {
-            door.replica.touch_soon(client.credential);
+            door.replica.touch_soon(client.arrival.credential);
         }
         door.counts.given_up(client.counts.look().outstanding);
         // Without a runtime the process ends, and the watches need not be removed.
@@ -87,7 +87,7 @@ impl Connection {
             let _ = timeout(FAREWELL, writer).await;
         }
         drop(membership);
-        let (session, addr) = (self.client.session(), self.client.addr);
+        let (session, addr) = (self.client.session(), self.client.arrival.addr);
         debug!(%session, %addr, ?end, "a connection ended");
         if let End::Bound(cause) = end
             && let Some(times) = self.door.cut.note(Instant::now())
@@ -272,7 +272,8 @@ impl Connection {
         }
         let (identities, state) = (self.client.identities(), self.door.replica.state());
         self.tell_of_too_many_ops(&request, state.limits().ops_max);
-        let asker = Asker { session: self.client.credential.session, identities: &identities, limits: state.limits() };
+        let asker =
+            Asker { session: self.client.arrival.credential.session, identities: &identities, limits: state.limits() };
         match prepare(&request, asker) {
             Some(Ok((op, shape))) => {
                 let turn = self.client.next_turn();
@@ -461,7 +462,7 @@ impl Connection {
             && ops.len() > ops_max as usize
             && let Some(times) = self.door.long_multis.note(Instant::now())
         {
-            let (session, addr) = (self.client.session(), self.client.addr);
+            let (session, addr) = (self.client.session(), self.client.arrival.addr);
             warn!(%session, %addr, ops = ops.len(), ops_max, times, "a multi is refused: it has too many operations");
         }
     }

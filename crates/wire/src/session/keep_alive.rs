@@ -19,14 +19,14 @@ impl Connection {
         let (client, liveness) = (&self.client, &self.client.liveness);
         loop {
             while !liveness.has_news() {
-                let silence = timeout_at(liveness.last() + client.timeout, liveness.beats()).await;
-                if silence.is_err() && liveness.last().elapsed() >= client.timeout {
+                let silence = timeout_at(liveness.last() + client.arrival.timeout, liveness.beats()).await;
+                if silence.is_err() && liveness.last().elapsed() >= client.arrival.timeout {
                     return End::Cut("the client said nothing for its whole timeout");
                 }
             }
             let pings = liveness.take();
             let began = Instant::now();
-            match self.door.replica.touch(client.credential, self.door.propose_deadline()).await {
+            match self.door.replica.touch(client.arrival.credential, self.door.propose_deadline()).await {
                 Ok(_) => liveness.passed(),
                 Err(Error::Refused(_)) => return End::Cut("the session is gone"),
                 Err(_) => return End::Cut("the leader does not hear of the session"),
@@ -41,13 +41,13 @@ impl Connection {
             client.outbox.send_now();
             // The leader is told of requests at most 12 times per session timeout, because they are
             // many, and of pings at once.
-            let next = began + client.timeout / 12;
+            let next = began + client.arrival.timeout / 12;
             while !liveness.is_pinged() && timeout_at(next, liveness.beats()).await.is_ok() {}
         }
     }
 
     fn is_attached(&self) -> bool {
         let state = self.door.replica.state();
-        state.session(self.client.session()).is_some_and(|session| session.connection == self.client.connection)
+        state.session(self.client.session()).is_some_and(|session| session.connection == self.client.arrival.connection)
     }
 }

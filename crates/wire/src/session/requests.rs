@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &Shape) -> Outcome {
     let (door, client) = (&connection.door, &connection.client);
     let in_turn = |identities, op| {
-        let turn = Some(WriteTurn { connection: client.connection, number: turn });
-        Proposal { identities, turn, ..Proposal::of(client.credential, op) }
+        let turn = Some(WriteTurn { connection: client.arrival.connection, number: turn });
+        Proposal { identities, turn, ..Proposal::of(client.arrival.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
     // Writes pass both bounds in the order of their numbers, because both bounds admit writes in

@@ -20,7 +20,7 @@ pub(crate) async fn send_away(replica: &Replica, hub: &Hub) {
     loop {
         replica.cannot_serve().await;
         for client in hub.clients() {
-            debug!(session = %client.session(), addr = %client.addr, "a client is sent away: this node cannot serve");
+            debug!(session = %client.session(), addr = %client.arrival.addr, "a client is sent away: this node cannot serve");
             client.close();
         }
         sleep(PAUSE).await;

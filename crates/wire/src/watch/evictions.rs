@@ -59,19 +59,19 @@ fn keeps(client: &&Arc<Client>) -> bool {
 }
 
 fn taken(client: &Arc<Client>) -> (u64, u64) {
-    (client.number, client.outbox.taken())
+    (client.arrival.number, client.outbox.taken())
 }
 
 /// Closes those of `clients` that have read nothing since `before`, which has the number of bytes
 /// read by each client with unread bytes. If all have read something and `for_long` is true, closes
 /// the client that has read the least.
 fn give_up<'a>(clients: impl Iterator<Item = &'a Arc<Client>>, before: &HashMap<u64, u64>, for_long: bool) {
-    let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.number)?);
+    let since = |client: &Arc<Client>| client.outbox.taken().checked_sub(*before.get(&client.arrival.number)?);
     let mut slow: Vec<_> = clients.filter(keeps).filter_map(|client| Some((since(client)?, client))).collect();
     slow.sort_by_key(|(taken, client)| (*taken, Reverse(client.outbox.offered())));
     let nothing = slow.iter().take_while(|(taken, _)| *taken == 0).count();
     for (_, client) in slow.into_iter().take(nothing.max(usize::from(for_long))) {
-        debug!(session = %client.session(), addr = %client.addr, "a client that takes too little is given up");
+        debug!(session = %client.session(), addr = %client.arrival.addr, "a client that takes too little is given up");
         client.outbox.abort();
     }
 }

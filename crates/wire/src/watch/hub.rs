@@ -98,8 +98,8 @@ impl Hub {
     /// to this node.
     pub(crate) fn join(&self, client: &Arc<Client>) {
         let mut inner = self.lock();
-        inner.clients.insert(client.number, Arc::clone(client));
-        let former = inner.by_session.insert(client.session(), client.number);
+        inner.clients.insert(client.arrival.number, Arc::clone(client));
+        let former = inner.by_session.insert(client.session(), client.arrival.number);
         if let Some(former) = former.and_then(|number| inner.clients.get(&number)) {
             former.close();
         }
@@ -109,13 +109,13 @@ impl Hub {
     /// must call this again, because the client may have more watches.
     pub(crate) fn leave(&self, client: &Client) -> bool {
         let mut inner = self.lock();
-        inner.catch_up(client.number);
-        inner.read_points.leave(client.session(), client.connection);
-        inner.clients.remove(&client.number);
-        if inner.by_session.get(&client.session()) == Some(&client.number) {
+        inner.catch_up(client.arrival.number);
+        inner.read_points.leave(client.session(), client.arrival.connection);
+        inner.clients.remove(&client.arrival.number);
+        if inner.by_session.get(&client.session()) == Some(&client.arrival.number) {
             inner.by_session.remove(&client.session());
         }
-        inner.table.remove_some(client.number, TOGETHER)
+        inner.table.remove_some(client.arrival.number, TOGETHER)
     }
 
     /// Waits while the task that applies entries waits for the mutex, which is not fair. Must be
@@ -129,7 +129,7 @@ impl Hub {
     /// Puts all events that are due for a client into its outbox. Called before each answer.
     pub(crate) fn catch_up(&self, client: &Client) {
         if self.is_behind.load(Ordering::Acquire) {
-            self.lock().catch_up(client.number);
+            self.lock().catch_up(client.arrival.number);
         }
     }
 
@@ -165,7 +165,7 @@ impl Hub {
     /// Later events are held back until the client's outbox is released with the answer.
     pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
         let mut inner = self.lock();
-        inner.catch_up(client.number);
+        inner.catch_up(client.arrival.number);
         let result = look(&mut Look { inner: &mut inner, client });
         client.outbox.hold();
         result
@@ -175,7 +175,7 @@ impl Hub {
     /// rate.
     pub(crate) fn refuse(&self, client: &Client, WatchRefusal(cause): WatchRefusal) -> i32 {
         if let Some(times) = self.refused.note(Instant::now()) {
-            let (session, addr) = (client.session(), client.addr);
+            let (session, addr) = (client.session(), client.arrival.addr);
             warn!(%session, %addr, cause, times, "a watch of a ZooKeeper client is refused");
         }
         error::SYSTEM_ERROR
@@ -186,7 +186,7 @@ impl Hub {
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
         let mut inner = self.lock();
         let HubState { state, read_points, .. } = &mut *inner;
-        read_points.ask(client.session(), client.connection, client.last_turn(), state)
+        read_points.ask(client.session(), client.arrival.connection, client.last_turn(), state)
     }
 
     /// Returns the number of watches that are set.
@@ -197,7 +197,7 @@ impl Hub {
     /// Returns all clients, in the order in which their connections were opened.
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         let mut clients: Vec<_> = self.lock().clients.values().cloned().collect();
-        clients.sort_unstable_by_key(|client| client.number);
+        clients.sort_unstable_by_key(|client| client.arrival.number);
         clients
     }
 
@@ -246,17 +246,17 @@ impl Look<'_> {
 
     /// Sets a watch of the client.
     pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), WatchRefusal> {
-        self.inner.table.set(self.client.number, self.client.outbox.source(), kind, path)
+        self.inner.table.set(self.client.arrival.number, self.client.outbox.source(), kind, path)
     }
 
     /// Removes a watch of the client. False if it is not set.
     pub(crate) fn remove(&mut self, kind: WatchKind, path: &ZPath) -> bool {
-        self.inner.table.remove(self.client.number, kind, path)
+        self.inner.table.remove(self.client.arrival.number, kind, path)
     }
 
     /// Tells whether the client has this watch.
     pub(crate) fn has(&self, kind: WatchKind, path: &ZPath) -> bool {
-        self.inner.table.has(self.client.number, kind, path)
+        self.inner.table.has(self.client.arrival.number, kind, path)
     }
 
     /// Puts an event that the client missed into its outbox, if the client may read the znode. The
@@ -291,7 +291,7 @@ impl Observer for Hub {
         // watches must reconnect: they then name their watches and the last zxid that they have
         // seen, and are sent the events that they missed. Until then they must get no bytes, which
         // could raise that zxid beyond the missed events.
-        for client in inner.clients.values().filter(|client| inner.table.has_any(client.number)) {
+        for client in inner.clients.values().filter(|client| inner.table.has_any(client.arrival.number)) {
             client.outbox.abort();
             client.close();
         }

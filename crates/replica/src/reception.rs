@@ -62,6 +62,30 @@ impl Reception {
         Err(full)
     }
 
+    /// Accepts connections until `end` resolves, and gives them to `take`.
+    pub async fn accept_until<T, A: Future<Output = io::Result<T>>>(
+        &self,
+        end: impl Future<Output = ()>,
+        accept: impl Fn() -> A,
+        take: impl Fn(T),
+    ) {
+        let mut end = std::pin::pin!(end);
+        loop {
+            let accepted = tokio::select! {
+                () = &mut end => return,
+                accepted = accept() => accepted,
+            };
+            match accepted {
+                Ok(connection) => {
+                    // Connections accepted before are served even if many more come.
+                    tokio::task::yield_now().await;
+                    take(connection);
+                }
+                Err(error) => self.cannot_accept(error).await,
+            }
+        }
+    }
+
     /// Logs an error of accept, and pauses. If file descriptors are used up, asks the servers of
     /// this process to close other connections.
     pub async fn cannot_accept(&self, error: io::Error) {

@@ -148,35 +148,14 @@ impl Server {
 
     /// Accepts connections until `end` resolves.
     async fn accept(self: &Arc<Self>, listeners: &Listeners, end: impl Future<Output = ()> + Send) {
-        let mut end = std::pin::pin!(end);
-        loop {
-            let accepted = tokio::select! {
-                () = &mut end => return,
-                accepted = listeners.accept() => accepted,
-            };
-            match accepted {
-                Ok((incoming, addr)) => {
-                    // Connections accepted before are served even if many more come.
-                    tokio::task::yield_now().await;
-                    Arc::clone(self).take(incoming, addr.ip());
-                }
-                Err(error) => self.reception.cannot_accept(error).await,
-            }
-        }
+        let take = |(incoming, addr): (Incoming, SocketAddr)| Arc::clone(self).take(incoming, addr.ip());
+        self.reception.accept_until(end, || listeners.accept(), take).await;
     }
 
     /// Accepts operators' connections until the server stops.
     async fn accept_operators(self: Arc<Self>, admin: UnixListener) {
-        loop {
-            let accepted = tokio::select! {
-                () = self.stopping.cancelled() => return,
-                accepted = admin.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, _)) => Arc::clone(&self).take_operator(stream),
-                Err(error) => self.reception.cannot_accept(error).await,
-            }
-        }
+        let take = |(stream, _)| Arc::clone(&self).take_operator(stream);
+        self.reception.accept_until(self.stopping.cancelled(), || admin.accept(), take).await;
     }
 
     /// Serves a connection of the admin socket, or closes it when the bound on such connections is

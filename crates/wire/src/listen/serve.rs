@@ -45,31 +45,19 @@ pub async fn serve(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on"));
     }
     let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone())?);
-    let mut shutdown = std::pin::pin!(shutdown);
     spawn_own_work(&door);
     let (own, giving) = (Arc::clone(&door), Arc::clone(&reception));
     tokio::spawn(async move { own.stopping.run_until_cancelled(giving.give_back()).await });
-    loop {
-        let accepted = tokio::select! {
-            () = &mut shutdown => break,
-            accepted = listeners.accept() => accepted,
-        };
-        match accepted {
-            Ok((incoming, addr)) => {
-                // Between two accepts, the present connections are served.
-                tokio::task::yield_now().await;
-                // At the bound the connection is closed at once, and its client goes to the next
-                // node.
-                let Ok((place, connected)) = reception.enter(addr.ip()) else { continue };
-                let door = Arc::clone(&door);
-                place.serve(|place| async move {
-                    connection(door, incoming, addr, &place).await;
-                    drop(connected);
-                });
-            }
-            Err(error) => reception.cannot_accept(error).await,
-        }
-    }
+    let take = |(incoming, addr): (Incoming, SocketAddr)| {
+        // At the bound the connection is closed at once, and its client goes to the next node.
+        let Ok((place, connected)) = reception.enter(addr.ip()) else { return };
+        let door = Arc::clone(&door);
+        place.serve(|place| async move {
+            connection(door, incoming, addr, &place).await;
+            drop(connected);
+        });
+    };
+    reception.accept_until(shutdown, || listeners.accept(), take).await;
     drop(listeners);
     stopping.cancel();
     reception.emptied().await;

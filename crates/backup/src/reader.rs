@@ -185,15 +185,8 @@ impl<R: Read> Pass<R> {
 }
 
 /// Fills `bytes` from the file. `at` is the offset in the file, for the error.
-fn fill(file: &mut impl Read, bytes: &mut [u8], at: u64) -> Result<(), Error> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read(&mut bytes[filled..]) {
-            Ok(0) => return Err(Error::Cut(at + filled as u64)),
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::Io(error)),
-        }
-    }
-    Ok(())
+fn fill(file: &mut impl Read, mut bytes: &mut [u8], at: u64) -> Result<(), Error> {
+    let length = bytes.len() as u64;
+    let filled = io::copy(&mut file.take(length), &mut bytes).map_err(Error::Io)?;
+    if filled < length { Err(Error::Cut(at + filled)) } else { Ok(()) }
 }

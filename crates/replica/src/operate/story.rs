@@ -23,7 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::operate::change_reporter::ChangeReporter;
 use crate::operate::status::Status;
 use crate::raft::consensus::Consensus;
-use crate::raft::reach::{Contact, Obstacle};
+use crate::raft::reach::Contact;
 use crate::raft::stored_progress::StoredProgress;
 use crate::raft::transport::{Answer, Ask};
 use crate::view::View;
@@ -53,19 +53,16 @@ struct NodeSight {
     contacts: BTreeMap<u64, Contact>,
 }
 
-/// Kind of a log line.
+/// A fact that has changed, for a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StoryLine {
-    Leads { term: u64 },
-    LeadsNoMore { term: u64 },
-    Follows { leader: u64, term: u64 },
-    LeaderLost { leader: u64, term: u64 },
-    Quorum,
-    QuorumLost,
-    Ready,
-    NotReady { why: Readiness },
-    Reached { peer: u64 },
-    Lost { peer: u64, obstacle: Obstacle },
+    /// The leader until now.
+    Before(Leading),
+    /// The leader from now on.
+    Now(Leading),
+    Quorum(bool),
+    Ready(Readiness),
+    Peer(u64, Contact),
 }
 
 /// The facts about leader, quorum, readiness and peers that were logged last. A change of them is
@@ -90,7 +87,7 @@ impl Story {
         }
     }
 
-    /// Compares the present facts with those that were logged. Returns the log lines to write now.
+    /// Compares the present facts with those that were logged. Returns the changes to log now.
     fn look(&mut self, sight: &NodeSight, now: Instant) -> Vec<StoryLine> {
         let mut lines = Vec::new();
         // Members come and go.
@@ -101,33 +98,17 @@ impl Story {
         for (id, told) in &mut self.contacts {
             let contact = sight.contacts.get(id).copied().unwrap_or_default();
             if told.look(contact, now).is_some() {
-                lines.extend(match contact {
-                    Contact::Untried => None,
-                    Contact::Reached => Some(StoryLine::Reached { peer: *id }),
-                    Contact::Lost(obstacle) => Some(StoryLine::Lost { peer: *id, obstacle }),
-                });
+                lines.push(StoryLine::Peer(*id, contact));
             }
         }
         if let Some(before) = self.leading.look(sight.leading, now) {
-            lines.extend(match before {
-                Leading::NoLeader => None,
-                Leading::Peer { leader, term } => Some(StoryLine::LeaderLost { leader, term }),
-                Leading::ThisNode { term } => Some(StoryLine::LeadsNoMore { term }),
-            });
-            lines.extend(match sight.leading {
-                Leading::NoLeader => None,
-                Leading::Peer { leader, term } => Some(StoryLine::Follows { leader, term }),
-                Leading::ThisNode { term } => Some(StoryLine::Leads { term }),
-            });
+            lines.extend([StoryLine::Before(before), StoryLine::Now(sight.leading)]);
         }
         if self.quorum.look(sight.quorum, now).is_some() {
-            lines.push(if sight.quorum { StoryLine::Quorum } else { StoryLine::QuorumLost });
+            lines.push(StoryLine::Quorum(sight.quorum));
         }
         if self.ready.look(Some(sight.ready), now).is_some() {
-            lines.push(match sight.ready {
-                Readiness::Ready => StoryLine::Ready,
-                why => StoryLine::NotReady { why },
-            });
+            lines.push(StoryLine::Ready(sight.ready));
         }
         lines
     }
@@ -187,36 +168,40 @@ impl Teller {
     fn tell(&self, line: &StoryLine, story: &Story) {
         let (now, zxid) = (self.consensus.voted_term(), self.view.applied().0);
         let role = if matches!(story.leading.told(), Leading::ThisNode { .. }) { "leader" } else { "follower" };
-        match line {
-            StoryLine::Leads { .. } | StoryLine::Follows { .. } => self.view.times.leader_changed(),
-            _ => {}
+        if let StoryLine::Now(Leading::ThisNode { .. } | Leading::Peer { .. }) = line {
+            self.view.times.leader_changed();
         }
         match line {
-            StoryLine::Leads { term } => tracing::info!(term, zxid, "this node leads"),
-            StoryLine::LeadsNoMore { term } => tracing::warn!(term, term_now = now, zxid, "this node leads no more"),
-            StoryLine::Follows { leader, term } => tracing::info!(leader, term, zxid, "following a leader"),
-            StoryLine::LeaderLost { leader, term } => {
+            StoryLine::Now(Leading::ThisNode { term }) => tracing::info!(term, zxid, "this node leads"),
+            StoryLine::Before(Leading::ThisNode { term }) => {
+                tracing::warn!(term, term_now = now, zxid, "this node leads no more");
+            }
+            StoryLine::Now(Leading::Peer { leader, term }) => tracing::info!(leader, term, zxid, "following a leader"),
+            StoryLine::Before(Leading::Peer { leader, term }) => {
                 let heard = self.consensus.leader_watch.signs().heard;
                 let silent_ms = heard.map_or(0, |heard| heard.elapsed().as_millis() as u64);
                 tracing::warn!(leader, term, term_now = now, silent_ms, zxid, "the leader is lost");
             }
-            StoryLine::Quorum => tracing::info!(role, term = now, zxid, "a quorum is connected"),
-            StoryLine::QuorumLost => {
+            StoryLine::Quorum(true) => tracing::info!(role, term = now, zxid, "a quorum is connected"),
+            StoryLine::Quorum(false) => {
                 let unreachable = story.unreachable();
                 tracing::warn!(role, term = now, zxid, unreachable, "the quorum is lost");
             }
-            StoryLine::Ready => tracing::info!(term = now, zxid, "ready"),
-            StoryLine::NotReady { why } => tracing::warn!(why = why.as_str(), term = now, zxid, "not ready"),
-            StoryLine::Reached { peer } => {
+            StoryLine::Ready(Readiness::Ready) => tracing::info!(term = now, zxid, "ready"),
+            StoryLine::Ready(why) => tracing::warn!(why = why.as_str(), term = now, zxid, "not ready"),
+            StoryLine::Peer(peer, Contact::Reached) => {
                 let addr = self.consensus.peers.get(*peer).map(|peer| peer.addr());
                 tracing::info!(peer, addr = addr.as_deref(), "peer reachable");
             }
-            StoryLine::Lost { peer, obstacle } => {
+            StoryLine::Peer(peer, Contact::Lost(obstacle)) => {
                 let known = self.consensus.peers.get(*peer);
                 let (addr, error) = known.map(|peer| (peer.addr(), peer.reach.error())).unzip();
                 let addr = addr.as_deref();
                 tracing::warn!(peer, addr, reason = obstacle.as_str(), error, "peer unreachable");
             }
+            // These have no lines.
+            StoryLine::Before(Leading::NoLeader) | StoryLine::Now(Leading::NoLeader) => {}
+            StoryLine::Peer(_, Contact::Untried) => {}
         }
     }
 
@@ -280,6 +265,7 @@ pub(crate) async fn tell(teller: Teller) {
 mod tests {
     use super::*;
     use crate::Member;
+    use crate::raft::reach::Obstacle;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -304,30 +290,29 @@ mod tests {
             });
             looks.collect::<Vec<_>>()
         };
-        let reached = |peer| StoryLine::Reached { peer };
-        let follows = StoryLine::Follows { leader: 2, term: 7 };
-        assert_eq!(lines(&calm), [follows, reached(2), reached(3), StoryLine::Quorum, StoryLine::Ready]);
+        let reached = |peer| StoryLine::Peer(peer, Contact::Reached);
+        let change = |before, now| [StoryLine::Before(before), StoryLine::Now(now)];
+        let well = [reached(2), reached(3), StoryLine::Quorum(true), StoryLine::Ready(Readiness::Ready)];
+        let follows = |leader, term| Leading::Peer { leader, term };
+        assert_eq!(lines(&calm), [&change(Leading::NoLeader, follows(2, 7))[..], &well].concat());
         assert!(lines(&calm).is_empty());
         // The leader is killed, and a peer elected in less time than it takes to be not ready.
-        let mut failover = NodeSight { leading: Leading::Peer { leader: 3, term: 8 }, ..calm.clone() };
+        let mut failover = NodeSight { leading: follows(3, 8), ..calm.clone() };
         failover.contacts.insert(2, Contact::Lost(Obstacle::Refused));
-        let lost = StoryLine::LeaderLost { leader: 2, term: 7 };
-        let refused = StoryLine::Lost { peer: 2, obstacle: Obstacle::Refused };
-        assert_eq!(lines(&failover), [lost, StoryLine::Follows { leader: 3, term: 8 }, refused.clone()]);
+        let refused = StoryLine::Peer(2, Contact::Lost(Obstacle::Refused));
+        assert_eq!(lines(&failover), [&change(follows(2, 7), follows(3, 8))[..], &[refused]].concat());
         // This node is cut off as well.
         let mut alone =
             NodeSight { leading: Leading::NoLeader, quorum: false, ready: Readiness::NoQuorum, ..failover.clone() };
         alone.contacts = [2, 3].map(|id| (id, Contact::Lost(Obstacle::TimedOut))).into();
-        let timed_out = |peer| StoryLine::Lost { peer, obstacle: Obstacle::TimedOut };
-        let why = Readiness::NoQuorum;
-        let cut = [StoryLine::LeaderLost { leader: 3, term: 8 }, timed_out(2), timed_out(3)];
-        assert_eq!(lines(&alone), [&cut[..], &[StoryLine::QuorumLost, StoryLine::NotReady { why }]].concat());
+        let timed_out = |peer| StoryLine::Peer(peer, Contact::Lost(Obstacle::TimedOut));
+        let unwell = [StoryLine::Quorum(false), StoryLine::Ready(Readiness::NoQuorum)];
+        let (cut, silent) = (change(follows(3, 8), Leading::NoLeader), [timed_out(2), timed_out(3)]);
+        assert_eq!(lines(&alone), [&cut[..], &silent, &unwell].concat());
         let leads = NodeSight { leading: Leading::ThisNode { term: 9 }, ..calm.clone() };
-        let healed = [StoryLine::Leads { term: 9 }, reached(2), reached(3), StoryLine::Quorum, StoryLine::Ready];
-        assert_eq!(lines(&leads), healed);
-        let deposed = [StoryLine::LeadsNoMore { term: 9 }, StoryLine::Follows { leader: 2, term: 10 }];
-        assert_eq!(lines(&NodeSight { leading: Leading::Peer { leader: 2, term: 10 }, ..calm }), deposed);
-        assert_eq!(lines(&alone).len(), 5);
+        assert_eq!(lines(&leads), [&change(Leading::NoLeader, leads.leading)[..], &well].concat());
+        assert_eq!(lines(&NodeSight { leading: follows(2, 10), ..calm }), change(leads.leading, follows(2, 10)));
+        assert_eq!(lines(&alone).len(), 6);
         assert_eq!(story.unreachable(), "2,3");
     }
 

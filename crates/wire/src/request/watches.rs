@@ -65,15 +65,10 @@ impl<'a> From<&'a SetWatches2> for FormerWatches<'a> {
 /// Answer to a request about watches: the zxid for its header, and its body or error code.
 pub(crate) type WatchAnswer = (Zxid, Result<Vec<u8>, i32>);
 
-/// Outcome of setting a client's watches again on a new connection.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ComebackOutcome {
-    /// The watches are set, and their events since the client's last connection were sent. The zxid
-    /// is for the answer to the client's request.
-    Back(Zxid),
-    /// Not all watches are set, because there is no room for them.
-    TooMany(WatchRefusal),
-}
+/// Outcome of setting a client's watches again on a new connection: the zxid for the answer to the
+/// client's request, after the watches were set and their events since the last connection sent; or
+/// the reason why not all watches are set.
+pub(crate) type ComebackOutcome = Result<Zxid, WatchRefusal>;
 
 /// Sets the watch of a read, if the client may read the znode. Returns the state for the read, and
 /// an error code if the watch exceeds a bound. Later events are held back in the outbox until the
@@ -211,10 +206,10 @@ impl<'a> Comeback<'a> {
                     WatchList::Recursive => look.set(WatchKind::Recursive, &path),
                 };
                 if let Err(refusal) = set {
-                    return Some(ComebackOutcome::TooMany(refusal));
+                    return Some(Err(refusal));
                 }
             }
-            self.left.peek().is_none().then_some(ComebackOutcome::Back(since))
+            self.left.peek().is_none().then_some(Ok(since))
         })
     }
 }

@@ -63,15 +63,15 @@ impl Connection {
     }
 
     /// Answers setWatches. Returns the end of the connection if not all watches could be set.
-    pub(crate) fn brought_back(&self, xid: i32, brought: &ComebackOutcome) -> Option<End> {
+    pub(crate) fn brought_back(&self, xid: i32, brought: ComebackOutcome) -> Option<End> {
         match brought {
-            ComebackOutcome::Back(zxid) => {
-                self.client.outbox.release(self.frame(xid, *zxid, Ok(Vec::new())));
+            Ok(zxid) => {
+                self.client.outbox.release(self.frame(xid, zxid, Ok(Vec::new())));
                 None
             }
             // Clients ignore errors in the answer to setWatches, so only the end of the connection
             // shows that the watches are not set.
-            ComebackOutcome::TooMany(WatchRefusal(cause)) => Some(End::Bound(cause)),
+            Err(WatchRefusal(cause)) => Some(End::Bound(cause)),
         }
     }
 

@@ -469,7 +469,7 @@ impl Connection {
 
     fn bring_back(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
         let brought = watches::bring_back(&self.door.hub, &self.client, former);
-        self.brought_back(xid, &brought)
+        self.brought_back(xid, brought)
     }
 
     fn body_from(&self, state: &State, request: &Request) -> Result<Vec<u8>, i32> {

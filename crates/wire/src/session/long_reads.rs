@@ -159,7 +159,7 @@ impl Connection {
         let mut comeback = Comeback::new(former);
         loop {
             match comeback.step(&self.door.hub, &self.client) {
-                Some(brought) => return self.brought_back(xid, &brought),
+                Some(brought) => return self.brought_back(xid, brought),
                 None => yield_now().await,
             }
         }

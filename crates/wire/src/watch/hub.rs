@@ -431,7 +431,7 @@ mod tests {
     use crate::client::Arrival;
     use crate::client::outbox::Outbox;
     use crate::client::shared_bytes::SharedBytes;
-    use crate::request::watches::{Comeback, ComebackOutcome};
+    use crate::request::watches::Comeback;
 
     use super::*;
 
@@ -618,7 +618,7 @@ mod tests {
         assert_eq!(comeback.step(&hub, &one), None);
         assert_eq!(hub.watches(), TOGETHER);
         publish(&hub, &state(1), &[changed(1, "/0")]);
-        assert_eq!(comeback.step(&hub, &one), Some(ComebackOutcome::Back(Zxid(0))));
+        assert_eq!(comeback.step(&hub, &one), Some(Ok(Zxid(0))));
         publish(&hub, &state(2), &[changed(2, &format!("/{TOGETHER}"))]);
         one.outbox.release(b"answer".to_vec());
         let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();

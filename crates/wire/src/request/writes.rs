@@ -8,7 +8,7 @@ use jute::{
 use znode::{Create, CreateMode, Identity, Limits, Op, Refusal, Reply, SessionId, State, TxnOutcome, ZPath, ZnodeOp};
 
 use crate::client::auth::fixed_acl;
-use crate::client::codes::{RefusalReply, reply_to};
+use crate::client::codes::reply_to;
 use crate::request::reads::wire_stat;
 
 /// Form of the body of the answer to a write.
@@ -148,9 +148,9 @@ fn path(text: &str) -> Result<ZPath, i32> {
     ZPath::parse(text).map_err(|_| error::BAD_ARGUMENTS)
 }
 
-/// Returns the body of the answer to a write, or the reply to a refusal. `state` must contain the
-/// effect of the write.
-pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Result<Vec<u8>, RefusalReply> {
+/// Returns the body of the answer to a write, or the error code as [`reply_to`] does. `state` must
+/// contain the effect of the write.
+pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Result<Vec<u8>, Option<i32>> {
     let mut body = Vec::new();
     match (shape, &applied.reply) {
         (Shape::Multi(ops), Ok(Reply::Multi(replies))) => {
@@ -158,10 +158,10 @@ pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Resu
             write_multi_results(&results, &mut body);
         }
         // A failed multi has its error codes in the results, and no error in the header.
-        (Shape::Multi(ops), Err(refusal @ Refusal { op_index: Some(at), .. })) => match reply_to(refusal, state) {
-            RefusalReply::Code(code) => return Ok(failed_multi(ops.len(), *at as usize, code)),
-            RefusalReply::Closed => return Err(RefusalReply::Closed),
-        },
+        (Shape::Multi(ops), Err(refusal @ Refusal { op_index: Some(at), .. })) => {
+            let Some(code) = reply_to(refusal, state) else { return Err(None) };
+            return Ok(failed_multi(ops.len(), *at as usize, code));
+        }
         (_, Err(refusal)) => return Err(reply_to(refusal, state)),
         (Shape::Path, Ok(Reply::Created { path, .. })) => PathOnly { path: path.as_str().into() }.write(&mut body),
         (Shape::PathStat, Ok(Reply::Created { path, stat })) => {
@@ -170,7 +170,7 @@ pub(crate) fn answer(shape: &Shape, applied: &TxnOutcome, state: &State) -> Resu
         (Shape::Stat, Ok(Reply::Set { stat })) => wire_stat(stat).write(&mut body),
         (Shape::Nothing, Ok(_)) => {}
         // A reply that does not fit the request is a bug, and must not reach the client.
-        (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(RefusalReply::Closed),
+        (Shape::Path | Shape::PathStat | Shape::Stat | Shape::Multi(_), Ok(_)) => return Err(None),
     }
     Ok(body)
 }

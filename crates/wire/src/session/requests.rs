@@ -8,7 +8,6 @@ use replica::{Consistency, Error};
 use tokio::time::{Instant, sleep};
 use znode::{Op, Request as Proposal, WriteTurn};
 
-use crate::client::codes::RefusalReply;
 use crate::request::outcome::Outcome;
 use crate::request::writes::{self, Shape};
 use crate::session::connection::Connection;
@@ -62,8 +61,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
             return match writes::answer(if too_long { &nothing } else { shape }, &applied, &state) {
                 Ok(_) if too_long => Outcome::Answer(Some(applied.zxid), Err(error::BAD_ARGUMENTS)),
                 Ok(body) => Outcome::Answer(Some(applied.zxid), Ok(body)),
-                Err(RefusalReply::Code(code)) => Outcome::Answer(Some(applied.zxid), Err(code)),
-                Err(RefusalReply::Closed) => Outcome::Cut("the session is gone, or at another connection"),
+                Err(Some(code)) => Outcome::Answer(Some(applied.zxid), Err(code)),
+                Err(None) => Outcome::Cut("the session is gone, or at another connection"),
             };
         }
         // The write reached the log before the client's previous write, and was refused for that.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
+use crate::defer::Defer;
 use crate::windows::{Pass, Windows};
 
 /// Divisor of the total number of concurrent handshakes. The quotient is the largest number for one
@@ -22,6 +23,7 @@ pub(crate) struct Handshakes {
     places: Semaphore,
     /// Limits the number of concurrent handshakes of each address.
     of_address: Arc<Windows>,
+    /// Number of clients that wait at the limit for all addresses.
     waiting: AtomicUsize,
     wanted: Notify,
 }
@@ -31,9 +33,6 @@ pub(crate) struct Place<'a> {
     _of_all: SemaphorePermit<'a>,
     _of_address: Pass,
 }
-
-/// Guard that counts one client as waiting at the limit for all addresses. The drop ends the count.
-struct Waiting<'a>(&'a AtomicUsize);
 
 impl Handshakes {
     pub(crate) fn new(max: usize) -> Handshakes {
@@ -53,8 +52,8 @@ impl Handshakes {
         if let Ok(place) = self.places.try_acquire() {
             return Place { _of_all: place, _of_address: of_address };
         }
-        let waiting = Waiting(&self.waiting);
         self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = Defer(|| _ = self.waiting.fetch_sub(1, Ordering::Relaxed));
         self.wanted.notify_waiters();
         let place = self.places.acquire().await.expect("it is never closed");
         drop(waiting);
@@ -73,12 +72,6 @@ impl Handshakes {
             }
             wanted.await;
         }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

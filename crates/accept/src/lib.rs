@@ -31,11 +31,13 @@
 //! trust.rs      authorities and revocations      reloadable.rs  files that are read again
 //! der.rs        bytes of a certificate           certificates.rs  certificates of all ports
 //! handshake_thread.rs  thread for handshakes    seldom.rs  limit on log lines
+//! defer.rs      guard that runs a function
 //! ```
 
 mod acceptor;
 mod admission;
 mod certificates;
+mod defer;
 mod der;
 mod error;
 mod failures;
@@ -60,6 +62,7 @@ mod windows;
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
 pub use certificates::{Certificate, CertificateFiles, Certificates};
+pub use defer::Defer;
 pub use error::Error;
 pub use incoming::Incoming;
 pub use listeners::Listeners;

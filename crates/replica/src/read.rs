@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use accept::Defer;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use openraft::ReadPolicy;
@@ -52,15 +53,6 @@ const ROUNDS_MAX: usize = 4;
 /// Largest number of readers that share one question for a read index.
 const READERS_MAX: usize = 4_096;
 
-/// Guard of a read, which counts as under way until the guard is dropped.
-struct ActiveRead<'a>(&'a Reads);
-
-impl Drop for ActiveRead<'_> {
-    fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Reads of the state with the guarantee that the caller asks for.
 pub(crate) struct Reads {
     pub(crate) consensus: Arc<Consensus>,
@@ -71,6 +63,7 @@ pub(crate) struct Reads {
     /// Zxid of the last entry that this node knew to be committed when it started. Until this entry
     /// is applied again, the state is older than before the restart.
     pub(crate) recover_to: Zxid,
+    /// Number of reads under way.
     under_way: AtomicUsize,
     indexes: mpsc::Sender<IndexWaiter>,
 }
@@ -113,7 +106,7 @@ impl Reads {
             return Ok(self.view.state());
         }
         let under_way = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let _reading = ActiveRead(self);
+        let _reading = Defer(|| _ = self.under_way.fetch_sub(1, Ordering::Relaxed));
         if under_way >= self.config.reads_max {
             return Err(Error::unavailable("too many reads under way on this node"));
         }

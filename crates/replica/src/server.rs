@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use accept::{MutualAcceptor, Seldom};
+use accept::{Defer, MutualAcceptor, Seldom};
 use storage::{SnapshotStore, want_descriptors};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -25,7 +25,6 @@ use crate::raft::consensus::Consensus;
 use crate::raft::decoded_entries::DecodedEntries;
 use crate::raft::transport::{CallerPlace, Callers, FramedStream, Identity, Lane, Listener, Stream, welcome};
 use crate::read::Reads;
-use crate::view::View;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
 
@@ -122,7 +121,9 @@ async fn connection(server: Arc<Server>, caller: NewCaller, tls: Option<Arc<Mutu
         let Some(hello) = welcome(&server.identity, &mut framed, place, peer_timeout).await? else {
             return Ok(());
         };
-        let _open = OpenConnection::new(Arc::clone(&server.proposer.view), framed.certificate_uris().is_some());
+        let (counters, has_tls) = (&server.proposer.view.counters, framed.certificate_uris().is_some());
+        counters.peer_connected(has_tls);
+        let _open = Defer(|| counters.peer_disconnected(has_tls));
         // A peer that connects can be reached again, most likely.
         let _ = server.consensus.raft.trigger().reset_backoff([hello.from]).await;
         match hello.lane {
@@ -146,25 +147,6 @@ async fn connection(server: Arc<Server>, caller: NewCaller, tls: Option<Arc<Mutu
             }
         }
         Err(error) => tracing::debug!(%error, "peer connection ended"),
-    }
-}
-
-/// Guard that counts an open connection of a peer.
-struct OpenConnection {
-    view: Arc<View>,
-    has_tls: bool,
-}
-
-impl OpenConnection {
-    fn new(view: Arc<View>, has_tls: bool) -> OpenConnection {
-        view.counters.peer_connected(has_tls);
-        OpenConnection { view, has_tls }
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.view.counters.peer_disconnected(self.has_tls);
     }
 }
 

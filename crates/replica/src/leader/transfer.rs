@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use accept::Defer;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,15 +18,6 @@ const LOOK: Duration = Duration::from_millis(2);
 /// Transfers leadership, and waits for the next leader.
 pub(crate) struct Transfer {
     pub(crate) consensus: Arc<Consensus>,
-}
-
-/// A pause of proposals, for a transfer of leadership. Its drop ends the pause.
-struct ProposalPause<'a>(&'a Consensus);
-
-impl Drop for ProposalPause<'_> {
-    fn drop(&mut self) {
-        self.0.holds.send_replace(false);
-    }
 }
 
 impl Transfer {
@@ -83,15 +75,15 @@ impl Transfer {
         Ok(to)
     }
 
-    /// Makes proposals wait while leadership is transferred. Fails while another transfer is under
+    /// Makes proposals wait while leadership is transferred, until the guard is dropped. Fails while another transfer is under
     /// way, because the transfer that ends first would end the pause of both.
-    fn hold(&self, term: u64) -> Result<ProposalPause<'_>, OrderError> {
+    fn hold(&self, term: u64) -> Result<Defer<impl Fn()>, OrderError> {
         let holds = &self.consensus.holds;
         if self.consensus.hands_over_in(term) || !holds.send_if_modified(|held| !std::mem::replace(held, true)) {
             let why = "leadership is changing hands already: look who leads in a second, and try again";
             return Err(OrderError::refused(RefusedOrder::ChangeInProgress, why));
         }
-        Ok(ProposalPause(&self.consensus))
+        Ok(Defer(move || _ = holds.send_replace(false)))
     }
 
     /// Waits for a leader of a later term than `term`. Returns its id and its term; `None` if none

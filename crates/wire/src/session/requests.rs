@@ -1,8 +1,9 @@
 //! Execution of writes and syncs.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use accept::Defer;
 use jute::{PathOnly, Record, error};
 use replica::{Consistency, Error};
 use tokio::time::{Instant, sleep};
@@ -73,25 +74,10 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
 /// Answers a sync. First waits until this node has applied all writes that any node had
 /// acknowledged before the request.
 pub(crate) async fn sync(door: &Door, path: &PathOnly) -> Outcome {
-    let _guard = SyncGuard::new(&door.syncs);
+    door.syncs.fetch_add(1, Ordering::Relaxed);
+    let _guard = Defer(|| _ = door.syncs.fetch_sub(1, Ordering::Relaxed));
     match door.replica.read(Consistency::Linearizable, door.propose_deadline()).await {
         Ok(_) => Outcome::Answer(Some(door.replica.state().last_zxid()), Ok(path.to_bytes())),
         Err(_) => Outcome::Cut("no leader confirmed a sync"),
-    }
-}
-
-/// Guard that counts a sync as unanswered, until it is dropped.
-struct SyncGuard<'a>(&'a AtomicUsize);
-
-impl<'a> SyncGuard<'a> {
-    fn new(all: &'a AtomicUsize) -> SyncGuard<'a> {
-        all.fetch_add(1, Ordering::Relaxed);
-        SyncGuard(all)
-    }
-}
-
-impl Drop for SyncGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -28,12 +28,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::{AbortHandle, Abortable};
 use tokio::sync::Notify;
 
+use crate::mutex::Mutex;
 use crate::networks::{Networks, site_of_source, source};
 use crate::turns::{Group, Seat, Turns};
 
@@ -171,7 +172,7 @@ impl Admission {
     /// [`Full`] at a bound, when no open connection can be closed for the new one.
     pub fn enter(self: &Arc<Admission>, addr: IpAddr) -> Result<Place, Full> {
         let source = (!self.exempt.contain(addr)).then(|| source(addr));
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let own = source.map_or(0, |source| inner.sources.get(&source).map_or(0, BTreeSet::len));
         let gives_way = if source.is_some() && own >= self.per_address_max {
             Some(inner.resting_of(source).ok_or(Full::Address)?)
@@ -208,7 +209,7 @@ impl Admission {
     /// `None` when there is no connection to close.
     pub fn give_one(&self) -> Option<Option<IpAddr>> {
         let ended = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let leaver = inner.dispensable()?;
             inner.leave(leaver.number)?
         };
@@ -221,15 +222,11 @@ impl Admission {
         loop {
             let mut emptied = pin!(self.emptied.notified());
             emptied.as_mut().enable();
-            if self.lock().tasks == 0 {
+            if self.inner.lock().tasks == 0 {
                 return;
             }
             emptied.await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nothing panics under this guard")
     }
 }
 
@@ -357,7 +354,7 @@ impl Place {
         let (admission, number) = (Arc::clone(&self.admission), self.number);
         let seat = Arc::clone(&self.seat);
         let (abort, registration) = AbortHandle::new_pair();
-        match admission.lock().open.get_mut(&number) {
+        match admission.inner.lock().open.get_mut(&number) {
             Some(open) => open.task = Some(abort),
             // The connection was closed for another one before its task began.
             None => abort.abort(),
@@ -369,14 +366,14 @@ impl Place {
     /// Marks the connection as idle: the client got its answer and has sent no further request.
     pub fn rest(&self) {
         if self.heard.load(Ordering::Relaxed) {
-            self.admission.lock().change(self.number, Stage::Idle);
+            self.admission.inner.lock().change(self.number, Stage::Idle);
         }
     }
 
     /// Marks the connection as busy, because the client sends another request. Returns false when
     /// the connection was closed to make room for a new one.
     pub fn resume(&self) -> bool {
-        !self.heard.load(Ordering::Relaxed) || self.admission.lock().change(self.number, Stage::Busy)
+        !self.heard.load(Ordering::Relaxed) || self.admission.inner.lock().change(self.number, Stage::Busy)
     }
 
     /// Marks the connection as busy when the client has sent its first request, or the packet that
@@ -384,7 +381,7 @@ impl Place {
     /// closed only to make room for a client whose address has fewer connections.
     pub fn heard(&self) {
         // Only the connection's own task calls this, for every request; so most calls lock nothing.
-        if !self.heard.load(Ordering::Relaxed) && self.admission.lock().change(self.number, Stage::Busy) {
+        if !self.heard.load(Ordering::Relaxed) && self.admission.inner.lock().change(self.number, Stage::Busy) {
             self.heard.store(true, Ordering::Relaxed);
         }
     }
@@ -400,7 +397,7 @@ impl Place {
 
     /// Marks the connection as waiting in a long poll, until the returned guard is dropped.
     pub fn wait(self: &Arc<Place>) -> Waiting {
-        self.admission.lock().change(self.number, Stage::Waiting);
+        self.admission.inner.lock().change(self.number, Stage::Waiting);
         Waiting { place: Arc::clone(self) }
     }
 
@@ -418,13 +415,13 @@ impl Place {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.place.admission.lock().change(self.place.number, Stage::Busy);
+        self.place.admission.inner.lock().change(self.place.number, Stage::Busy);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut inner = self.admission.lock();
+        let mut inner = self.admission.inner.lock();
         inner.leave(self.number);
         inner.tasks -= 1;
         if inner.tasks == 0 {
@@ -516,7 +513,7 @@ mod tests {
         let (first, first_end) = connect(1).await;
         let (second, second_end) = connect(2).await;
         let (third, _third_end) = connect(3).await;
-        let full = || door.lock().resting().is_none();
+        let full = || door.inner.lock().resting().is_none();
         assert!(full(), "all of them are asking");
         [&second, &first, &third].into_iter().for_each(|place| place.rest());
         assert!(third.resume() && third.resume(), "it was there");
@@ -529,7 +526,7 @@ mod tests {
         fourth.heard();
         drop((second, fourth));
         assert!(first.resume());
-        assert_eq!(door.lock().open.len(), 2);
+        assert_eq!(door.inner.lock().open.len(), 2);
         // At the bound of an address, a connection of the same address gives way.
         let (fifth, _fifth_end) = connect(1).await;
         assert_eq!(door.enter(addr(1)).unwrap_err(), Full::Address);
@@ -573,7 +570,7 @@ mod tests {
         second.heard();
         drop(second);
         emptied.await;
-        let inner = door.lock();
+        let inner = door.inner.lock();
         assert!(inner.open.is_empty() && inner.leavers.is_empty() && inner.sources.is_empty());
         assert!(inner.sites.is_empty() && inner.largest.is_empty());
     }
@@ -586,7 +583,7 @@ mod tests {
             place.heard();
             place
         };
-        let has_place = |place: &Arc<Place>| door.lock().open.contains_key(&place.number);
+        let has_place = |place: &Arc<Place>| door.inner.lock().open.contains_key(&place.number);
         let large: Vec<Arc<Place>> = (0..4).map(|_| enter(addr(1))).collect();
         let waiting = large[2].wait();
         let small: Vec<Arc<Place>> = (0..2).map(|_| enter(addr(2))).collect();
@@ -614,7 +611,7 @@ mod tests {
         let _waiting = large[0].wait();
         small.rest();
         large[1].rest();
-        let has_place = |place: &Arc<Place>| door.lock().open.contains_key(&place.number);
+        let has_place = |place: &Arc<Place>| door.inner.lock().open.contains_key(&place.number);
         assert_eq!(door.give_one(), Some(Some(addr(2))));
         assert!(!has_place(&large[1]) && has_place(&small), "though the other one has been idle for longer");
         assert_eq!(door.give_one(), Some(Some(addr(1))), "the only one that is idle");

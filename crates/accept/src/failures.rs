@@ -7,11 +7,11 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::mutex::Mutex;
 use crate::networks::{site, source};
 
 /// Shortest time between two log lines about one address, and the period for which the other limits
@@ -66,7 +66,7 @@ struct Line {
 impl Failures {
     /// Logs the reason of a failed handshake, unless the limit of log lines is reached.
     pub(crate) fn note(&self, addr: SocketAddr, error: &io::Error) {
-        let line = lock(&self.failed).note(addr.ip(), Instant::now());
+        let line = self.failed.lock().note(addr.ip(), Instant::now());
         if let Some(Line { times, others, resets }) = line {
             // Logged as a string, so that it is quoted, as part of it comes from the client.
             let reason = error.to_string();
@@ -77,7 +77,7 @@ impl Failures {
     /// Logs why a client's certificate gives no identity, unless the limit of log lines is reached.
     /// The client is accepted like one without a certificate.
     pub(crate) fn note_nobody(&self, addr: SocketAddr, reason: &str) {
-        if let Some(Line { times, others, .. }) = lock(&self.nobodies).note(addr.ip(), Instant::now()) {
+        if let Some(Line { times, others, .. }) = self.nobodies.lock().note(addr.ip(), Instant::now()) {
             tracing::warn!(%addr, reason, times, others, "a client's certificate has no usable subject");
         }
     }
@@ -85,12 +85,8 @@ impl Failures {
     /// Counts a connection that was reset before its first byte. Some load balancers check a port
     /// in this way, so a reset causes no log line. The next log line has the number of resets.
     pub(crate) fn note_reset(&self) {
-        lock(&self.failed).resets += 1;
+        self.failed.lock().resets += 1;
     }
-}
-
-fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Told {
@@ -199,7 +195,7 @@ mod tests {
     fn resets_are_told_with_the_next_line() {
         let (failures, now) = (Failures::default(), Instant::now());
         (0..3).for_each(|_| failures.note_reset());
-        let told = [1, 2].map(|n| lock(&failures.failed).note(addr(0, n), now));
+        let told = [1, 2].map(|n| failures.failed.lock().note(addr(0, n), now));
         assert_eq!(told, [Some(Line { times: 1, others: 0, resets: 3 }), line(1, 0)]);
     }
 }

@@ -31,7 +31,7 @@
 //! trust.rs      authorities and revocations      reloadable.rs  files that are read again
 //! der.rs        bytes of a certificate           certificates.rs  certificates of all ports
 //! handshake_thread.rs  thread for handshakes    seldom.rs  limit on log lines
-//! defer.rs      guard that runs a function
+//! defer.rs      guard that runs a function    mutex.rs       a lock without poisoning
 //! ```
 
 mod acceptor;
@@ -46,6 +46,7 @@ mod handshake_thread;
 mod handshakes;
 mod incoming;
 mod listeners;
+mod mutex;
 mod mutual;
 mod networks;
 mod proxies;
@@ -66,6 +67,7 @@ pub use defer::Defer;
 pub use error::Error;
 pub use incoming::Incoming;
 pub use listeners::Listeners;
+pub use mutex::Mutex;
 pub use mutual::{MutualAcceptor, MutualFiles, MutualTls, is_tls_error};
 pub use networks::{Networks, source};
 pub use proxies::Proxies;

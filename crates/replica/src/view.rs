@@ -14,8 +14,9 @@ pub(crate) mod watches;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use std::sync::{Arc, RwLock, Weak};
 
+use accept::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use znode::{EventRecord, Identity, Request, State, Zxid};
@@ -23,7 +24,7 @@ use znode::{EventRecord, Identity, Request, State, Zxid};
 use crate::local::counters::Counters;
 use crate::local::times::Times;
 use crate::view::event_ring::{EventRing, RingScan};
-use crate::view::histories::Histories;
+use crate::view::histories::LastHashes;
 use crate::view::observer::Observer;
 use crate::view::scrub::Scrub;
 use crate::view::watches::{Registration, Wake, WatchTable};
@@ -44,7 +45,7 @@ pub(crate) struct View {
     /// the lock of `subscriptions`.
     ends: watch::Sender<Option<WaitEnd>>,
     /// Hashes of the state's history after each of the last entries.
-    pub(crate) histories: Histories,
+    pub(crate) histories: Mutex<LastHashes>,
     pub(crate) scrub: Scrub,
     pub(crate) counters: Counters,
     pub(crate) times: Times,
@@ -87,7 +88,7 @@ impl View {
         View {
             applied: AtomicU64::new(state.last_zxid().0),
             state: RwLock::new(Arc::new(state)),
-            histories: Histories::default(),
+            histories: Mutex::default(),
             scrub: Scrub::new(),
             counters: Counters::default(),
             times: Times::default(),
@@ -118,7 +119,7 @@ impl View {
     ///
     /// A reader that holds the state keeps it as it is: parts that change are then copied first.
     pub(crate) fn change(&self, change: impl FnOnce(&mut State, &dyn Fn(&Request) -> bool) -> Vec<EventRecord>) {
-        let mut subscriptions = self.lock();
+        let mut subscriptions = self.subscriptions.lock();
         let observers: Vec<_> = subscriptions.observers().collect();
         let observing: Vec<_> = observers.iter().map(|observer| observer.before_change()).collect();
         let wanted = |request: &Request| {
@@ -139,14 +140,14 @@ impl View {
     /// Wakes some of the waiters that the last events concern. Returns true if there are more to
     /// wake.
     pub(crate) fn wake_some(&self) -> bool {
-        self.lock().watches.wake_some()
+        self.subscriptions.lock().watches.wake_some()
     }
 
     /// Publishes the state of a snapshot in place of the old state. The events between the two are
     /// not known, so all waiters look at the state again.
     pub(crate) fn replace(&self, state: Arc<State>) {
         let applied = state.last_zxid();
-        let mut subscriptions = self.lock();
+        let mut subscriptions = self.subscriptions.lock();
         let mut published = self.state.write().expect(NOT_HALF_CHANGED);
         subscriptions.observers().for_each(|observer| observer.replaced(&state));
         self.applied.store(applied.0, Ordering::Release);
@@ -162,7 +163,7 @@ impl View {
 
     /// Ends all waits because the node stops, and allows no new ones.
     pub(crate) fn stop(&self) {
-        let mut subscriptions = self.lock();
+        let mut subscriptions = self.subscriptions.lock();
         self.end_waits(&mut subscriptions, WaitEnd::Stopped);
         subscriptions.observers.clear();
     }
@@ -170,7 +171,7 @@ impl View {
     /// Ends all waits while `suspended` is true, because this node cannot serve. Allows waits again
     /// when it is false.
     pub(crate) fn suspend(&self, suspended: bool) {
-        let mut subscriptions = self.lock();
+        let mut subscriptions = self.subscriptions.lock();
         let ends = *self.ends.borrow();
         match ends {
             None if suspended => self.end_waits(&mut subscriptions, WaitEnd::CannotServe),
@@ -198,7 +199,7 @@ impl View {
 
     /// See [`crate::Replica::observe`].
     pub(crate) fn observe(&self, observer: Weak<dyn Observer>) {
-        let mut subscriptions = self.lock();
+        let mut subscriptions = self.subscriptions.lock();
         subscriptions.observers.retain(|observer| observer.strong_count() > 0);
         if let Some(observer) = observer.upgrade() {
             observer.replaced(&self.state());
@@ -208,13 +209,13 @@ impl View {
 
     /// Number of watches of callers that wait for a change.
     pub(crate) fn watches(&self) -> usize {
-        self.lock().watches.len()
+        self.subscriptions.lock().watches.len()
     }
 
     /// Number of watches that the observers of the state (the ZooKeeper server is one) keep for
     /// their clients.
     pub(crate) fn observed(&self) -> usize {
-        let observers: Vec<_> = self.lock().observers().collect();
+        let observers: Vec<_> = self.subscriptions.lock().observers().collect();
         observers.iter().map(|observer| observer.watches()).sum()
     }
 
@@ -225,7 +226,7 @@ impl View {
             return true;
         }
         let gate = {
-            let mut subscriptions = self.lock();
+            let mut subscriptions = self.subscriptions.lock();
             if self.applied() >= zxid {
                 return true;
             }
@@ -256,7 +257,7 @@ impl View {
                 Step::Watch(key) => key,
             };
             let watch = {
-                let mut subscriptions = self.lock();
+                let mut subscriptions = self.subscriptions.lock();
                 let now = self.state();
                 let key = if Arc::ptr_eq(&seen, &now) {
                     key
@@ -293,7 +294,7 @@ impl View {
         let mut from = since;
         loop {
             let watch = {
-                let mut subscriptions = self.lock();
+                let mut subscriptions = self.subscriptions.lock();
                 match subscriptions.ring.find(&key, kinds, from, reader)? {
                     RingScan::Batch(batch) => return Ok(batch),
                     // A long scan releases the lock now and then.
@@ -323,10 +324,6 @@ impl View {
         let registration = subscriptions.watches.set(key, Arc::clone(wake))?;
         Some(Watch { view: self, registration: Some(registration) })
     }
-
-    fn lock(&self) -> MutexGuard<'_, Subscriptions> {
-        self.subscriptions.lock().expect(NOT_HALF_CHANGED)
-    }
 }
 
 /// A caller's wait until a zxid is applied here. Its drop removes the caller from the waiters.
@@ -348,7 +345,7 @@ impl Drop for Gate<'_> {
             return;
         }
         self.opened.close();
-        let mut subscriptions = self.view.lock();
+        let mut subscriptions = self.view.subscriptions.lock();
         if let Some(waiting) = subscriptions.gates.get_mut(&self.zxid) {
             waiting.retain(|sender| !sender.is_closed());
             if waiting.is_empty() {
@@ -383,7 +380,7 @@ impl Watch<'_> {
     /// fired.
     fn cancel(mut self) -> Option<Zxid> {
         let registration = self.registration.take()?;
-        let mut subscriptions = self.view.lock();
+        let mut subscriptions = self.view.subscriptions.lock();
         subscriptions.watches.remove(&registration).then(|| subscriptions.ring.upto())
     }
 }
@@ -391,7 +388,7 @@ impl Watch<'_> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if let Some(registration) = self.registration.take() {
-            self.view.lock().watches.remove(&registration);
+            self.view.subscriptions.lock().watches.remove(&registration);
         }
     }
 }
@@ -416,8 +413,8 @@ mod tests {
 
     impl Listener {
         fn hear(&self, zxid: Zxid, events: usize) {
-            self.heard.lock().unwrap().push((zxid, events, self.view.applied()));
-            self.readable.lock().unwrap().push(self.view.state.try_read().is_ok());
+            self.heard.lock().push((zxid, events, self.view.applied()));
+            self.readable.lock().push(self.view.state.try_read().is_ok());
         }
     }
 
@@ -490,8 +487,8 @@ mod tests {
         skip(&mut brought, 5);
         view.replace(Arc::new(brought));
         let (start, snapshot) = ((Zxid(1), usize::MAX, Zxid(1)), (Zxid(5), usize::MAX, Zxid(2)));
-        assert_eq!(*listener.heard.lock().unwrap(), [start, (Zxid(2), 1, Zxid(1)), snapshot]);
-        assert_eq!(*listener.readable.lock().unwrap(), [true, false, false]);
+        assert_eq!(*listener.heard.lock(), [start, (Zxid(2), 1, Zxid(1)), snapshot]);
+        assert_eq!(*listener.readable.lock(), [true, false, false]);
         drop((observer, listener));
         change(&view, 6, Vec::new());
     }

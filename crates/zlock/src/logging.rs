@@ -6,8 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use accept::Mutex;
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -37,10 +38,6 @@ struct Out {
 }
 
 impl Out {
-    fn lock(&self) -> MutexGuard<'_, Option<File>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Opens `file` for further lines; an empty path stands for stderr. The same path is opened
     /// again, because log rotation may have renamed the file. After an error the previous file
     /// stays in use.
@@ -53,7 +50,7 @@ impl Out {
                 Some(opened.map_err(|error| format!("log.file: cannot open {}: {error}", file.display()))?)
             }
         };
-        *self.lock() = opened;
+        *self.file.lock() = opened;
         Ok(())
     }
 }
@@ -65,7 +62,7 @@ impl Write for Out {
 
     // The lock is held for the whole line, so that lines do not mix.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match &mut *self.lock() {
+        match &mut *self.file.lock() {
             Some(file) => file.write_all(bytes),
             None if self.to_journal => io::stderr().write_all(&journal_line(self.level, bytes)),
             None => io::stderr().write_all(bytes),
@@ -92,7 +89,7 @@ impl MakeWriter<'_> for Out {
 /// Time at the beginning of a line of text, which a line to journald does not have.
 impl FormatTime for Out {
     fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
-        if self.to_journal && self.lock().is_none() { Ok(()) } else { SystemTime.format_time(writer) }
+        if self.to_journal && self.file.lock().is_none() { Ok(()) } else { SystemTime.format_time(writer) }
     }
 }
 

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use accept::Mutex;
 use tokio::sync::Notify;
 use znode::{HistoryHash, Zxid};
 
@@ -110,7 +110,7 @@ impl Agreement {
         answers: &BTreeMap<u64, HistoryHash>,
         members: &BTreeSet<u64>,
     ) -> BTreeSet<u64> {
-        let mut differing = self.lock();
+        let mut differing = self.differing.lock();
         let before = differing.clone();
         differing.retain(|id| members.contains(id) && !answers.contains_key(id));
         differing.extend(answers.iter().filter(|(_, hash)| **hash != majority).map(|(id, _)| *id));
@@ -119,11 +119,7 @@ impl Agreement {
 
     /// Number of members whose last answer differed from that of the majority.
     pub(crate) fn differing(&self) -> u64 {
-        self.lock().len() as u64
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.differing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.differing.lock().len() as u64
     }
 }
 

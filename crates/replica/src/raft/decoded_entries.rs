@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use accept::Mutex;
 use bytes::Bytes;
 use znode::{DecodeError, Levels, Op, OtherLevel, Txn, decode_txn};
 
@@ -63,7 +63,7 @@ impl DecodedEntries {
     /// When this program cannot decode it.
     pub(crate) fn read(&self, index: u64, command: &Bytes) -> Result<(), DecodeError> {
         let txn = self.decode(command)?;
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         if kept.by_index.len() < ENTRIES_MAX && kept.bytes + command.len() <= BYTES_MAX {
             kept.remove(index);
             kept.bytes += command.len();
@@ -80,7 +80,7 @@ impl DecodedEntries {
     /// When it was not kept and cannot be decoded.
     pub(crate) fn take(&self, index: u64, command: &Bytes) -> Result<Box<Txn>, DecodeError> {
         if self.count.load(Ordering::Acquire) > 0 {
-            let mut kept = self.kept();
+            let mut kept = self.kept.lock();
             // Entries are applied in order: what is kept of earlier indexes was never committed.
             while kept.by_index.first_key_value().is_some_and(|(first, _)| *first < index) {
                 let first = kept.by_index.first_key_value().map_or(index, |(first, _)| *first);
@@ -97,10 +97,6 @@ impl DecodedEntries {
             }
         }
         self.decode(command)
-    }
-
-    fn kept(&self) -> MutexGuard<'_, EntriesByIndex> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -135,7 +131,7 @@ mod tests {
         decoded.read(6, &came).unwrap();
         let again = Bytes::copy_from_slice(&came);
         assert_eq!(*decoded.take(6, &again).unwrap(), decode_txn(&came).unwrap());
-        let kept = decoded.kept();
+        let kept = decoded.kept.lock();
         assert_eq!((kept.by_index.len(), kept.bytes), (0, 0));
     }
 
@@ -145,11 +141,11 @@ mod tests {
         for index in 0..10_000 {
             decoded.read(index, &command(index)).unwrap();
         }
-        assert_eq!(decoded.kept().by_index.len(), ENTRIES_MAX);
+        assert_eq!(decoded.kept.lock().by_index.len(), ENTRIES_MAX);
         let last = command(9_999);
         assert_eq!(*decoded.take(9_999, &last).unwrap(), decode_txn(&last).unwrap());
         assert_eq!(decoded.count.load(Ordering::Acquire), 0);
-        assert_eq!(decoded.kept().bytes, 0);
+        assert_eq!(decoded.kept.lock().bytes, 0);
         assert!(decoded.read(1, &Bytes::from_static(&[0xff; 9])).is_err());
     }
 

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use accept::Seldom;
+use accept::{Mutex, Seldom};
 use storage::NodeMeta;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -74,7 +74,7 @@ impl KnownCluster {
     pub(crate) fn learn(&self, cluster: &Cluster) {
         self.note(*cluster.founding());
         self.level.store(cluster.level(), Ordering::Release);
-        *self.removed_ids() = cluster.removed().collect();
+        *self.removed.lock() = cluster.removed().collect();
         if let Some(zxid) = self.removed_at(self.node_id) {
             self.learn_own_removal(zxid);
         }
@@ -118,7 +118,7 @@ impl KnownCluster {
     /// Notes the facts that a peer has told of itself in a handshake.
     pub(crate) fn met(&self, peer: u64, met: PeerFacts) {
         let incarnation = met.incarnation;
-        let before = self.met.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, met);
+        let before = self.met.lock().insert(peer, met);
         if before.is_some_and(|before| before.incarnation != incarnation)
             && let Some(times) = self.changed.note(Instant::now())
         {
@@ -127,7 +127,7 @@ impl KnownCluster {
     }
 
     fn last_met(&self, peer: u64) -> Option<PeerFacts> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
+        self.met.lock().get(&peer).cloned()
     }
 
     /// Incarnation (random number) of a peer's data directory at the last handshake; `None` before
@@ -180,12 +180,12 @@ impl KnownCluster {
 
     /// Notes the ids of the members.
     pub(crate) fn note_members(&self, ids: BTreeSet<u64>) {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = ids;
+        *self.members.lock() = ids;
     }
 
     /// Ids of the members, as far as this node knows; empty before it knows any.
     pub(crate) fn member_ids(&self) -> BTreeSet<u64> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.members.lock().clone()
     }
 
     /// Notes that this node was removed.
@@ -228,11 +228,7 @@ impl KnownCluster {
 
     /// Zxid of the entry that removed a member; `None` if the member was not removed.
     pub(crate) fn removed_at(&self, id: u64) -> Option<Zxid> {
-        self.removed_ids().get(&id).copied()
-    }
-
-    fn removed_ids(&self) -> MutexGuard<'_, BTreeMap<u64, Zxid>> {
-        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.removed.lock().get(&id).copied()
     }
 }
 

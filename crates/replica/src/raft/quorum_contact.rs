@@ -10,9 +10,10 @@
 //! writes of the new leader.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use accept::Mutex;
 use storage::LogId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -40,7 +41,7 @@ impl Following {
     /// Notes that the peer accepted a frame of `term` that was sent at `sent`.
     pub(crate) fn note(&self, term: u64, sent: Instant) {
         {
-            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut newest = self.newest.lock();
             *newest = (*newest).max(Some((term, sent)));
         }
         self.noted.notify_waiters();
@@ -48,13 +49,13 @@ impl Following {
 
     /// The last entry that the peer reported to the leader of `term` to be on the peer's disk.
     pub(crate) fn acknowledged(&self, term: u64) -> Option<LogId> {
-        self.acknowledgement().filter(|acknowledged| acknowledged.0 == term).map(|acknowledged| acknowledged.1)
+        self.acknowledged.lock().filter(|acknowledged| acknowledged.0 == term).map(|acknowledged| acknowledged.1)
     }
 
     /// Takes the peer's answer to a frame of `term` whose entries come after `prev` and end with
     /// `last`.
     pub(crate) fn hear(&self, term: u64, prev: Option<LogId>, last: Option<LogId>, answer: &AppendResult) {
-        let mut acknowledged = self.acknowledgement();
+        let mut acknowledged = self.acknowledged.lock();
         let held = match answer {
             AppendResult::Success if last > prev => last,
             AppendResult::PartialSuccess(id) => id.map(LogId::from),
@@ -79,10 +80,6 @@ impl Following {
         self.losses.load(Ordering::Relaxed)
     }
 
-    fn acknowledgement(&self) -> MutexGuard<'_, Option<(u64, LogId)>> {
-        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Time at which this leader sent the newest frame of `term` that the peer has accepted.
     pub(crate) fn since(&self, term: u64) -> Option<Instant> {
         self.last().filter(|newest| newest.0 == term).map(|newest| newest.1)
@@ -91,7 +88,7 @@ impl Following {
     /// Term of the newest frame that the peer has accepted, and the time at which this leader sent
     /// it.
     pub(crate) fn last(&self) -> Option<(u64, Instant)> {
-        *self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.newest.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Whether a peer can be reached, as the tries to connect to it show.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use accept::Mutex;
 
 use super::transport::TlsFailure;
 
@@ -87,26 +88,22 @@ impl Obstacle {
 impl Reach {
     /// Notes that the peer answered.
     pub(crate) fn reached(&self) {
-        *self.last() = (Contact::Reached, String::new());
+        *self.last.lock() = (Contact::Reached, String::new());
     }
 
     /// Notes that the peer could not be reached.
     pub(crate) fn lost(&self, error: &io::Error) {
-        *self.last() = (Contact::Lost(Obstacle::of(error)), error.to_string());
+        *self.last.lock() = (Contact::Lost(Obstacle::of(error)), error.to_string());
     }
 
     /// The outcome of the last try.
     pub(crate) fn contact(&self) -> Contact {
-        self.last().0
+        self.last.lock().0
     }
 
     /// Error of the last try; empty if the peer was reached or not tried.
     pub(crate) fn error(&self) -> String {
-        self.last().1.clone()
-    }
-
-    fn last(&self) -> MutexGuard<'_, (Contact, String)> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().1.clone()
     }
 }
 

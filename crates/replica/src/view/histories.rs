@@ -2,7 +2,6 @@
 //! members compare them with their own.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use znode::HistoryHash;
 
@@ -10,22 +9,12 @@ use znode::HistoryHash;
 /// milliseconds after the entry was applied here.
 const KEPT_MAX: usize = 16_384;
 
-/// Hashes of the state's history after each of the last entries, by log index.
-#[derive(Debug, Default)]
-pub(crate) struct Histories(Mutex<LastHashes>);
-
-/// Hashes of consecutive entries.
+/// Hashes of the state's history after each of the last entries.
 #[derive(Debug, Default)]
 pub(crate) struct LastHashes {
     /// Log index of the first hash.
     first: u64,
     hashes: VecDeque<HistoryHash>,
-}
-
-impl Histories {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, LastHashes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl LastHashes {

@@ -1,9 +1,9 @@
 //! Progress of the scrub: entries that hash all records of the state, one page after the other, in
 //! rounds. Each node knows the progress, so that any node can go on as the next leader.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use accept::Mutex;
 use tokio::time::Instant;
 use znode::{Op, RecordKey};
 
@@ -30,7 +30,7 @@ impl Scrub {
     /// Notes an entry of the scrub that was applied at `time_ms`, in milliseconds since 1970.
     /// `last` is the last record that it hashed; `None` for the last record of the state.
     pub(crate) fn note(&self, last: Option<RecordKey>, time_ms: u64) {
-        let mut progress = self.lock();
+        let mut progress = self.0.lock();
         progress.since = Instant::now();
         if last.is_none() {
             progress.ended_ms = time_ms;
@@ -40,27 +40,23 @@ impl Scrub {
 
     /// Forgets the record that was hashed last, because a snapshot has taken the place of entries.
     pub(crate) fn begin_anew(&self) {
-        self.lock().last = None;
+        self.0.lock().last = None;
     }
 
     /// Tells whether this node has applied no entry of the scrub for `pause`.
     pub(crate) fn is_due(&self, now: Instant, pause: Duration) -> bool {
-        now.saturating_duration_since(self.lock().since) >= pause
+        now.saturating_duration_since(self.0.lock().since) >= pause
     }
 
     /// The operation of the next entry.
     pub(crate) fn next(&self) -> Op {
-        Op::Scrub { after: self.lock().last.clone() }
+        Op::Scrub { after: self.0.lock().last.clone() }
     }
 
     /// Time at which the last round ended, in milliseconds since 1970; 0 for no round that this
     /// node knows.
     pub(crate) fn ended_ms(&self) -> u64 {
-        self.lock().ended_ms
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ended_ms
     }
 }
 

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+
+use accept::Mutex;
 
 use crate::problem::Problem;
 
@@ -48,7 +50,7 @@ impl AtWork {
     /// # Errors
     /// 429 beyond the address's share of requests at work, 503 beyond the node's bound.
     pub(crate) fn enter(&self, source: Option<IpAddr>) -> Result<Arc<Pass>, Problem> {
-        let mut counts = self.lock();
+        let mut counts = self.0.lock();
         let own = source.map_or(0, |source| counts.of.get(&source).copied().unwrap_or(0));
         let has_last_place = source.is_some() && own == 0 && counts.all < AT_WORK_MAX + LAST_PLACES;
         if own >= AT_WORK_MAX / SHARED_PART && counts.all > own {
@@ -60,10 +62,6 @@ impl AtWork {
         counts.add(source);
         drop(counts);
         Ok(Arc::new(Pass { at_work: self.clone(), source }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RequestCounts> {
-        self.0.lock().expect("nothing panics under this guard")
     }
 }
 
@@ -89,7 +87,7 @@ impl RequestCounts {
 impl Pass {
     /// Stops counting the request as at work, for as long as the returned [`Pause`] lives.
     pub(crate) fn pause(self: &Arc<Pass>) -> Pause {
-        self.at_work.lock().take(self.source);
+        self.at_work.0.lock().take(self.source);
         Pause(Arc::clone(self))
     }
 }
@@ -97,13 +95,13 @@ impl Pass {
 impl Drop for Pause {
     fn drop(&mut self) {
         let Pass { at_work, source } = &*self.0;
-        at_work.lock().add(*source);
+        at_work.0.lock().add(*source);
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.at_work.lock().take(self.source);
+        self.at_work.0.lock().take(self.source);
     }
 }
 
@@ -143,9 +141,9 @@ mod tests {
     fn a_request_that_waits_is_not_at_work() {
         let at_work = AtWork::default();
         let waiting: Vec<Pause> = (0..AT_WORK_MAX + 1).map(|_| at_work.enter(addr(1)).unwrap().pause()).collect();
-        assert_eq!(at_work.lock().all, 0);
+        assert_eq!(at_work.0.lock().all, 0);
         drop(waiting);
-        let counts = at_work.lock();
+        let counts = at_work.0.lock();
         assert!(counts.all == 0 && counts.of.is_empty());
     }
 }

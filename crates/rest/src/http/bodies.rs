@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use accept::Mutex;
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -149,7 +150,7 @@ impl Bodies {
     /// # Errors
     /// The bound that was reached: stopping incomplete bodies would not make enough room.
     pub(crate) fn answer(&self, bytes: usize, source: Option<IpAddr>) -> Result<Room, Full> {
-        let mut ledger = self.lock();
+        let mut ledger = self.memory.ledger.lock();
         let answers_max = self.memory.bytes_max / ANSWERS_PART;
         let own = source.and_then(|source| ledger.shares.get(&source)).map_or(0, |share| share.answers_bytes);
         if source.is_some() && own > 0 && own + bytes > part(answers_max, ledger.answers_bytes > own) {
@@ -167,10 +168,6 @@ impl Bodies {
         let made = ledger.make_room(self.memory.bytes_max);
         drop(ledger);
         if made { Ok(room) } else { Err(Full::Node) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.memory.ledger.lock().expect("nothing panics under this guard")
     }
 }
 
@@ -253,7 +250,7 @@ impl Room {
     /// Counts `bytes` more bytes of the body. `is_whole` is true for the last bytes of a body.
     fn add(&mut self, bytes: usize, is_whole: bool) -> Result<(), Full> {
         let Room { all, source, bytes: own, kind } = self;
-        let mut ledger = all.lock();
+        let mut ledger = all.memory.ledger.lock();
         let begun = match kind {
             Kind::Half(number, gives_way) => {
                 if ledger.take_half(*number).is_none() {
@@ -304,7 +301,7 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut ledger = self.all.lock();
+        let mut ledger = self.all.memory.ledger.lock();
         match self.kind {
             // The bytes of a stopped body no longer count.
             Kind::Half(number, _) => drop(ledger.take_half(number)),
@@ -338,13 +335,13 @@ mod tests {
         let (mut first, mut second) =
             (Box::pin(all.read(endless(4), 10, None)), Box::pin(all.read(endless(4), 10, None)));
         assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
-        assert_eq!(all.lock().bytes, 8);
+        assert_eq!(all.memory.ledger.lock().bytes, 8);
         let (bytes, room) = all.read(pieces(&[3, 2, 1]), 10, None).await.unwrap();
-        assert_eq!((&bytes[..], all.lock().bytes), (&[7; 6][..], 10));
+        assert_eq!((&bytes[..], all.memory.ledger.lock().bytes), (&[7; 6][..], 10));
         assert!(matches!(first.await, Err(Broken::Full(Full::Node))));
         assert!(second.as_mut().now_or_never().is_none());
         drop((second, room));
-        let ledger = all.lock();
+        let ledger = all.memory.ledger.lock();
         assert_eq!((ledger.bytes, ledger.halves.len()), (0, 0));
     }
 
@@ -358,9 +355,9 @@ mod tests {
         drop(answer);
         assert!(matches!(all.read(pieces(&[3, 3]), 5, None).await, Err(Broken::TooLarge)));
         let (bytes, _room) = all.read(pieces(&[2, 3]), 10, None).await.unwrap();
-        assert_eq!((bytes.len(), all.lock().bytes), (5, 10));
+        assert_eq!((bytes.len(), all.memory.ledger.lock().bytes), (5, 10));
         drop((whole, _room));
-        let ledger = all.lock();
+        let ledger = all.memory.ledger.lock();
         assert_eq!((ledger.bytes, ledger.answers_bytes), (0, 0));
     }
 
@@ -381,7 +378,7 @@ mod tests {
         let _long = all.answer(20, ONE).unwrap();
         assert_eq!(all.answer(1, ONE).err(), Some(Full::Address), "one alone may be longer than the share");
         drop((others, _exempt, _long));
-        let ledger = all.lock();
+        let ledger = all.memory.ledger.lock();
         assert_eq!((ledger.bytes, ledger.answers_bytes, ledger.shares.len()), (0, 0, 0));
     }
 
@@ -399,7 +396,7 @@ mod tests {
         drop(whole);
         let (_bytes, whole) = all.read(pieces(&[7, 7]), 40, ONE).await.unwrap();
         drop((before, whole));
-        let ledger = all.lock();
+        let ledger = all.memory.ledger.lock();
         assert_eq!((ledger.bytes, ledger.halves.len(), ledger.shares.len()), (0, 0, 0));
     }
 
@@ -410,6 +407,6 @@ mod tests {
         let (_bytes, whole) = all.read(pieces(&[0, 3]), 40, ONE).await.unwrap();
         drop(whole);
         drop(empty);
-        assert!(all.lock().shares.is_empty());
+        assert!(all.memory.ledger.lock().shares.is_empty());
     }
 }

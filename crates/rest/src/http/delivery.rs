@@ -6,10 +6,11 @@
 //! drops the waiter armed, which releases the lock.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use accept::Mutex;
 use axum::http::Extensions;
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
@@ -71,7 +72,7 @@ impl Delivery {
     }
 
     pub(crate) fn stage(&self) -> Stage {
-        self.progress().stage
+        self.progress.lock().stage
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -79,18 +80,18 @@ impl Delivery {
     }
 
     pub(crate) fn working(&self) {
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         (progress.stage, progress.holds_end) = (Stage::Working, true);
     }
 
     pub(crate) fn answered(&self) {
-        self.progress().stage = Stage::Answered;
+        self.progress.lock().stage = Stage::Answered;
     }
 
     /// Stops hiding the client's end of stream from hyper, which then drops the request when the
     /// client closes its sending side.
     pub(crate) fn release_end(&self) {
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         progress.holds_end = false;
         let reader = progress.reader.take();
         drop(progress);
@@ -100,13 +101,13 @@ impl Delivery {
     }
 
     fn holds_end(&self) -> bool {
-        self.progress().holds_end
+        self.progress.lock().holds_end
     }
 
     /// Registers the waker of a read that has met the client's end of stream. Returns whether this
     /// end is hidden from hyper; otherwise the waker is not registered.
     fn end_waits(&self, reader: &Waker) -> bool {
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         if progress.holds_end {
             progress.reader = Some(reader.clone());
         }
@@ -114,11 +115,11 @@ impl Delivery {
     }
 
     fn push(&self, waiter: Waiter) {
-        self.progress().waiters.push(waiter);
+        self.progress.lock().waiters.push(waiter);
     }
 
     fn begun(&self) {
-        if let Stage::Waiting { begun, .. } = &mut self.progress().stage {
+        if let Stage::Waiting { begun, .. } = &mut self.progress.lock().stage {
             begun.get_or_insert_with(Instant::now);
         }
     }
@@ -126,7 +127,7 @@ impl Delivery {
     /// Notes that all written answers were flushed, and so delivered. Disarms the waiters of these
     /// answers, so that the client keeps the granted locks.
     fn arrived(&self) {
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         let is_answered = matches!(progress.stage, Stage::Answered);
         if is_answered {
             progress.stage = Stage::Waiting { since: Instant::now(), begun: None, first: false };
@@ -139,10 +140,6 @@ impl Delivery {
         for mut waiter in waiters {
             waiter.disarm();
         }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

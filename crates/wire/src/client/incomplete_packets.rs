@@ -1,7 +1,9 @@
 //! Bound on the bytes of incomplete packets, over all connections.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+
+use accept::Mutex;
 
 use crate::client::Client;
 
@@ -46,11 +48,7 @@ impl IncompletePackets {
 
     /// Returns the bytes of all incomplete packets.
     pub(crate) fn bytes(&self) -> usize {
-        self.lock().bytes
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HalfPackets> {
-        self.packets.lock().expect("nothing panics under this guard")
+        self.packets.lock().bytes
     }
 }
 
@@ -63,7 +61,7 @@ impl PacketShare<'_> {
             self.give_back();
             return true;
         }
-        let mut packets = self.all.lock();
+        let mut packets = self.all.packets.lock();
         let begun = *self.begun.get_or_insert_with(|| {
             packets.begun += 1;
             packets.begun
@@ -84,7 +82,7 @@ impl PacketShare<'_> {
 
     fn give_back(&mut self) {
         let Some(begun) = self.begun.take() else { return };
-        let mut packets = self.all.lock();
+        let mut packets = self.all.packets.lock();
         // The packet may have been removed to make room.
         if let Some(half) = packets.halves.remove(&begun) {
             packets.bytes -= half.bytes;

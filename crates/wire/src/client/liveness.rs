@@ -1,7 +1,6 @@
 //! Signs of life of a client (its packets), each of which keeps its session alive.
 
-use std::sync::Mutex;
-
+use accept::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -32,7 +31,7 @@ impl Liveness {
 
     /// Notes that a packet has arrived.
     pub(crate) fn heard(&self, now: Instant) {
-        let mut signs = self.lock();
+        let mut signs = self.signs.lock();
         signs.heard = now;
         let first = !std::mem::replace(&mut signs.news, true);
         drop(signs);
@@ -44,7 +43,7 @@ impl Liveness {
     /// Notes that a ping has arrived. It is answered only after the leader has confirmed that the
     /// session is alive.
     pub(crate) fn ping(&self, now: Instant) {
-        let mut signs = self.lock();
+        let mut signs = self.signs.lock();
         (signs.heard, signs.news) = (now, true);
         signs.pings += 1;
         drop(signs);
@@ -53,13 +52,13 @@ impl Liveness {
 
     /// Tells whether a packet has arrived since [`Liveness::take`] was last called.
     pub(crate) fn has_news(&self) -> bool {
-        self.lock().news
+        self.signs.lock().news
     }
 
     /// Takes the signs of life: the caller must tell the leader that the session is alive. Returns
     /// the number of pings that wait for their answer.
     pub(crate) fn take(&self) -> usize {
-        let mut signs = self.lock();
+        let mut signs = self.signs.lock();
         (signs.news, signs.passing) = (false, true);
         std::mem::take(&mut signs.pings)
     }
@@ -67,32 +66,28 @@ impl Liveness {
     /// Notes that the leader has been told, after the last [`Liveness::take`], that the session is
     /// alive.
     pub(crate) fn passed(&self) {
-        self.lock().passing = false;
+        self.signs.lock().passing = false;
     }
 
     /// Tells whether a packet has arrived that the leader may not know of.
     pub(crate) fn is_owed(&self) -> bool {
-        let signs = self.lock();
+        let signs = self.signs.lock();
         signs.news || signs.passing
     }
 
     /// Tells whether a ping waits for its answer.
     pub(crate) fn is_pinged(&self) -> bool {
-        self.lock().pings > 0
+        self.signs.lock().pings > 0
     }
 
     /// Returns the time at which the last packet arrived.
     pub(crate) fn last(&self) -> Instant {
-        self.lock().heard
+        self.signs.lock().heard
     }
 
     /// Resolves at the first packet after a [`Liveness::take`], and at each ping. Resolves at once
     /// if such a packet or a ping has arrived since the last call.
     pub(crate) async fn beats(&self) {
         self.beat.notified().await;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Signs> {
-        self.signs.lock().expect("nothing panics under this guard")
     }
 }

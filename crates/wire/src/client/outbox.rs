@@ -1,9 +1,8 @@
 //! Bytes to send to a client.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard};
 
-use accept::Direct;
+use accept::{Direct, Mutex};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -114,7 +113,7 @@ impl Outbox {
     /// Sets the handle by which any task can write to the socket; `None` if only the connection's
     /// writer may.
     pub(crate) fn attach(&self, direct: Option<Direct>) {
-        self.lock().direct = direct;
+        self.queue.lock().direct = direct;
     }
 
     /// Appends an answer to the queue.
@@ -125,7 +124,7 @@ impl Outbox {
     /// Appends an event, or holds it back. True if the caller must put the client into the hub's
     /// list of clients with unsent events, for a call of [`Outbox::send_events`].
     pub(crate) fn push_event(&self, frame: &[u8]) -> bool {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.end.is_some() {
             return false;
         }
@@ -137,7 +136,7 @@ impl Outbox {
 
     /// Begins to hold events back, until [`Outbox::release`].
     pub(crate) fn hold(&self) {
-        self.lock().held.get_or_insert_default();
+        self.queue.lock().held.get_or_insert_default();
     }
 
     /// Appends the answer, and after it the events that were held back.
@@ -148,7 +147,7 @@ impl Outbox {
     /// Appends an answer, and counts its bytes instead of those that `place` had reserved for it.
     /// With `release`, events that were held back follow the answer.
     pub(crate) fn push_placed(&self, frame: Vec<u8>, place: Option<AnswerPlace>, release: bool) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let held = if release { queue.held.take().unwrap_or_default() } else { Vec::new() };
         if queue.end.is_some() {
             return;
@@ -168,7 +167,7 @@ impl Outbox {
 
     /// Sends the events that were appended.
     pub(crate) fn send_events(&self) {
-        self.lock().is_listed = false;
+        self.queue.lock().is_listed = false;
         self.send_now();
     }
 
@@ -179,7 +178,7 @@ impl Outbox {
             // The connection's writer will meet an error of the socket, too, and handles it.
             let sent = direct.try_write(&bytes).unwrap_or(0);
             drop(direct);
-            let mut queue = self.lock();
+            let mut queue = self.queue.lock();
             if queue.end == Some(OutboxEnd::Aborted) {
                 drop(bytes);
                 self.free(&mut queue);
@@ -211,7 +210,7 @@ impl Outbox {
     /// Takes the bytes of the queue to send them directly; `None` if there are none or another
     /// writer must send them.
     fn take_to_send(&self) -> Option<(Direct, Vec<u8>)> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.bytes.is_empty() || queue.writer.is_some() || queue.is_called {
             return None;
         }
@@ -225,13 +224,13 @@ impl Outbox {
 
     /// Notes that no more answers and events will be added.
     pub(crate) fn finish(&self) {
-        self.lock().end.get_or_insert(OutboxEnd::Finished);
+        self.queue.lock().end.get_or_insert(OutboxEnd::Finished);
         self.wake();
     }
 
     /// Stops all writing, discards the bytes in the queue, and ends the connection.
     pub(crate) fn abort(&self) {
-        self.abort_with(&mut self.lock());
+        self.abort_with(&mut self.queue.lock());
     }
 
     /// Does the work of [`Outbox::abort`] while the queue is locked. Bytes that a writer has taken
@@ -246,7 +245,7 @@ impl Outbox {
 
     /// Notes that the connection's writer has written `bytes` bytes. False if the writer must stop.
     pub(crate) fn wrote(&self, bytes: usize) -> bool {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.end == Some(OutboxEnd::Aborted) {
             return false;
         }
@@ -275,7 +274,7 @@ impl Outbox {
     pub(crate) async fn next(&self) -> Option<Vec<u8>> {
         loop {
             {
-                let mut queue = self.lock();
+                let mut queue = self.queue.lock();
                 if queue.writer == Some(Writer::Waiting) {
                     queue.taken += queue.writing as u64;
                     (queue.writer, queue.writing) = (None, 0);
@@ -301,7 +300,7 @@ impl Outbox {
     /// When the bound of all connections or of the client's address is reached, requests with short
     /// answers go on while the client's own unread bytes do not exceed [`UNCOUNTED_BYTES_MAX`].
     pub(crate) fn has_room(&self, wanted: Room) -> bool {
-        let queue = self.lock();
+        let queue = self.queue.lock();
         let own = queue.offered();
         queue.end.is_some()
             || own <= self.bytes_max / 2
@@ -320,7 +319,7 @@ impl Outbox {
 
     /// Tells whether writing has been stopped.
     pub(crate) fn is_aborted(&self) -> bool {
-        matches!(self.lock().end, Some(OutboxEnd::Aborted))
+        matches!(self.queue.lock().end, Some(OutboxEnd::Aborted))
     }
 
     /// Waits until the outbox has room for an answer of one of the `wanted` kinds. A client without
@@ -349,17 +348,17 @@ impl Outbox {
     /// Returns the number of bytes that the client has not read, including events that are held
     /// back.
     pub(crate) fn unread(&self) -> usize {
-        self.lock().unread()
+        self.queue.lock().unread()
     }
 
     /// Returns the number of bytes that the client has not read, without events that are held back.
     pub(crate) fn offered(&self) -> usize {
-        self.lock().offered()
+        self.queue.lock().offered()
     }
 
     /// Returns the number of bytes that the socket has accepted since the connection began.
     pub(crate) fn taken(&self) -> u64 {
-        self.lock().taken
+        self.queue.lock().taken
     }
 
     /// Ends the connection if its unread bytes exceed the bound of this outbox; the bytes of long
@@ -383,21 +382,17 @@ impl Outbox {
         self.filled.notify_one();
         self.drained.notify_one();
     }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("nothing panics under this guard")
-    }
 }
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        self.account.recount(self.lock().counted, 0);
+        self.account.recount(self.queue.lock().counted, 0);
     }
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.0.queue.lock();
         if queue.writer == Some(Writer::Waiting) {
             self.0.free(&mut queue);
         }

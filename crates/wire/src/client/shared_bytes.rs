@@ -4,8 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
+use accept::Mutex;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot};
 
@@ -120,13 +121,13 @@ impl SharedBytes {
     /// Returns the number of bytes that are counted at present, and the highest number since the
     /// last [`SharedBytes::reset_peak`].
     pub(crate) fn look(&self) -> (usize, usize) {
-        let ledger = self.lock();
+        let ledger = self.ledger.lock();
         (ledger.bytes, ledger.peak)
     }
 
     /// Sets the recorded highest number of bytes to the present number.
     pub(crate) fn reset_peak(&self) {
-        let mut ledger = self.lock();
+        let mut ledger = self.ledger.lock();
         ledger.peak = ledger.bytes;
     }
 
@@ -134,7 +135,7 @@ impl SharedBytes {
     /// address without its own bound.
     pub(crate) fn account(self: &Arc<SharedBytes>, source: Option<IpAddr>) -> Account {
         let is_full = source.map_or_else(Arc::default, |source| {
-            let mut ledger = self.lock();
+            let mut ledger = self.ledger.lock();
             let share = ledger.shares.entry(source).or_default();
             share.accounts += 1;
             Arc::clone(&share.is_full)
@@ -156,7 +157,7 @@ impl SharedBytes {
     /// Returns the number of clients served so far in each queue in which clients wait. The key is
     /// the queue's address; `None` stands for the queue of the bound on all connections.
     pub(crate) fn queues(&self) -> HashMap<Option<IpAddr>, u64> {
-        let ledger = self.lock();
+        let ledger = self.ledger.lock();
         let shares = ledger.shares.iter().map(|(source, share)| (Some(*source), &share.queue));
         let queues = std::iter::once((None, &ledger.queue)).chain(shares);
         queues.filter(|(_, queue)| !queue.is_empty()).map(|(source, queue)| (source, queue.served)).collect()
@@ -164,7 +165,7 @@ impl SharedBytes {
 
     fn recount(self: &Arc<SharedBytes>, source: Option<IpAddr>, before: usize, now: usize) {
         if before != now {
-            let mut ledger = self.lock();
+            let mut ledger = self.ledger.lock();
             ledger.bytes = ledger.bytes.saturating_sub(before).saturating_add(now);
             ledger.peak = ledger.peak.max(ledger.bytes);
             ledger.recount_share(source, before, now, self.bytes_max);
@@ -187,10 +188,6 @@ impl SharedBytes {
             // If the client has given up its wait, dropping the reservation frees the memory.
             let _ = tell.send(AnswerPlace { all: Arc::clone(self), source, bytes });
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().expect("nothing panics under this guard")
     }
 }
 
@@ -218,7 +215,7 @@ impl Account {
         if self.has_room() {
             return false;
         }
-        let (ledger, max) = (self.all.lock(), self.all.bytes_max);
+        let (ledger, max) = (self.all.ledger.lock(), self.all.bytes_max);
         let share = self.source.and_then(|source| ledger.shares.get(&source));
         ledger.bytes > max.saturating_mul(2) || share.is_some_and(|share| share.bytes > max - max / ADDRESS_PART)
     }
@@ -242,7 +239,7 @@ impl Account {
     /// Joins the queue for a reservation of `bytes` bytes.
     pub(crate) fn queue_up(&self, bytes: usize) -> PlaceWait {
         let (tell, place) = oneshot::channel();
-        let mut ledger = self.all.lock();
+        let mut ledger = self.all.ledger.lock();
         ledger.queue_up(Waiter { source: self.source, bytes, tell }, self.all.bytes_max);
         self.all.go_on(ledger);
         if !self.has_room() {
@@ -284,7 +281,7 @@ impl Drop for Charge {
 impl Drop for Account {
     fn drop(&mut self) {
         let Some(source) = self.source else { return };
-        let mut ledger = self.all.lock();
+        let mut ledger = self.all.ledger.lock();
         if let Some(share) = ledger.shares.get_mut(&source) {
             share.accounts -= 1;
         }
@@ -435,7 +432,7 @@ impl Drop for PlaceWait {
         self.place.close();
         // If memory was reserved meanwhile, dropping the channel frees it.
         if self.place.try_recv().is_err() {
-            let mut ledger = self.all.lock();
+            let mut ledger = self.all.ledger.lock();
             ledger.forget_gone(self.source, self.all.bytes_max);
             self.all.go_on(ledger);
         }
@@ -504,7 +501,7 @@ mod tests {
         assert!(greedy.overflows() && !other.overflows(), "81 of 100 are events that one address does not take");
         second.recount(81, 0);
         drop((others, greedy, second, other));
-        assert_eq!((all.look().0, all.lock().shares.len()), (0, 0));
+        assert_eq!((all.look().0, all.ledger.lock().shares.len()), (0, 0));
     }
 
     #[tokio::test]

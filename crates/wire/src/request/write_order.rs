@@ -3,8 +3,8 @@
 //! done, and is then proposed again.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 
+use accept::Mutex;
 use tokio::sync::oneshot;
 
 /// Progress of one connection's writes. A write's turn is its number in the order of sending, from
@@ -26,7 +26,7 @@ impl WriteOrder {
     /// waiting writes with the numbers that follow without a gap, at once and in order, so that
     /// they are proposed together.
     pub(crate) fn done(&self, turn: u64) {
-        let mut turns = self.lock();
+        let mut turns = self.turns.lock();
         turns.done = turns.done.max(turn);
         let mut next = turns.done + 1;
         while let Some(early) = turns.early.remove(&next) {
@@ -40,7 +40,7 @@ impl WriteOrder {
     /// proposed again.
     pub(crate) async fn wait_for(&self, turn: u64) {
         let woken = {
-            let mut turns = self.lock();
+            let mut turns = self.turns.lock();
             if turns.done + 1 >= turn {
                 return;
             }
@@ -50,10 +50,6 @@ impl WriteOrder {
         };
         // The sender is dropped only with the whole connection, so an error needs no handling.
         let _ = woken.await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().expect("nothing panics under this guard")
     }
 }
 

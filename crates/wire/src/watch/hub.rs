@@ -3,9 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 
-use accept::{Seldom, StepTimes};
+use accept::{Mutex, Seldom, StepTimes};
 use jute::{Record, ReplyHeader, WatcherEvent, error, event, framed, xid};
 use replica::{Observer, Observing};
 use tokio::sync::Notify;
@@ -97,7 +97,7 @@ impl Hub {
     /// Adds a client that has opened or resumed a session. Closes the session's former connection
     /// to this node.
     pub(crate) fn join(&self, client: &Arc<Client>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.clients.insert(client.arrival.number, Arc::clone(client));
         let former = inner.by_session.insert(client.session(), client.arrival.number);
         if let Some(former) = former.and_then(|number| inner.clients.get(&number)) {
@@ -108,7 +108,7 @@ impl Hub {
     /// Removes a client whose connection has ended, and some of its watches. True if the caller
     /// must call this again, because the client may have more watches.
     pub(crate) fn leave(&self, client: &Client) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.catch_up(client.arrival.number);
         inner.read_points.leave(client.session(), client.arrival.connection);
         inner.clients.remove(&client.arrival.number);
@@ -129,7 +129,7 @@ impl Hub {
     /// Puts all events that are due for a client into its outbox. Called before each answer.
     pub(crate) fn catch_up(&self, client: &Client) {
         if self.is_behind.load(Ordering::Acquire) {
-            self.lock().catch_up(client.arrival.number);
+            self.inner.lock().catch_up(client.arrival.number);
         }
     }
 
@@ -142,7 +142,7 @@ impl Hub {
             loop {
                 let began = Instant::now();
                 let (some, is_behind) = {
-                    let mut inner = self.lock();
+                    let mut inner = self.inner.lock();
                     let is_behind = self.tell_some(&mut inner);
                     let told = &mut inner.told;
                     (told.drain(..told.len().min(SENT_TOGETHER)).collect::<Vec<_>>(), is_behind)
@@ -164,7 +164,7 @@ impl Hub {
     ///
     /// Later events are held back until the client's outbox is released with the answer.
     pub(crate) fn look<T>(&self, client: &Client, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.catch_up(client.arrival.number);
         let result = look(&mut Look { inner: &mut inner, client });
         client.outbox.hold();
@@ -184,26 +184,26 @@ impl Hub {
     /// Returns the receiver of the state for a read behind unanswered requests of its client. That
     /// state has all writes that the client has sent so far, and none that it sends later.
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let HubState { state, read_points, .. } = &mut *inner;
         read_points.ask(client.session(), client.arrival.connection, client.last_turn(), state)
     }
 
     /// Returns the number of watches that are set.
     pub(crate) fn watches(&self) -> usize {
-        self.lock().table.len()
+        self.inner.lock().table.len()
     }
 
     /// Returns all clients, in the order in which their connections were opened.
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
-        let mut clients: Vec<_> = self.lock().clients.values().cloned().collect();
+        let mut clients: Vec<_> = self.inner.lock().clients.values().cloned().collect();
         clients.sort_unstable_by_key(|client| client.arrival.number);
         clients
     }
 
     /// Returns the paths that each session watches, sorted by session.
     pub(crate) fn watches_by_session(&self) -> Vec<(SessionId, Vec<ZPath>)> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let mut all = Vec::new();
         for (number, places) in inner.table.by_connection() {
             if let Some(client) = inner.clients.get(&number) {
@@ -225,14 +225,10 @@ impl Hub {
         is_behind
     }
 
-    fn lock(&self) -> MutexGuard<'_, HubState> {
-        self.inner.lock().expect("nothing panics under this guard")
-    }
-
     /// Locks the hub for the task that applies entries. There is one such task.
     fn lock_to_apply(&self) -> MutexGuard<'_, HubState> {
         self.is_awaited.store(true, Ordering::Release);
-        let inner = self.lock();
+        let inner = self.inner.lock();
         self.is_awaited.store(false, Ordering::Release);
         inner
     }
@@ -549,7 +545,7 @@ mod tests {
         let event = |zxid, path: &str| event_frame(zxid, EventKind::Created, &ZPath::parse(path).unwrap()).unwrap();
         let expected = [event(1, "/a"), event(2, "/b"), b"answer".to_vec()].concat();
         assert_eq!(sent(last).await, expected);
-        while hub.tell_some(&mut hub.lock()) {}
+        while hub.tell_some(&mut hub.inner.lock()) {}
         for client in &clients[..clients.len() - 1] {
             assert_eq!(sent(client).await, expected);
         }
@@ -575,7 +571,7 @@ mod tests {
         let created = event_frame(1, EventKind::Created, &ZPath::parse("/a").unwrap()).unwrap();
         let listed = event_frame(1, list.kind, &root).unwrap();
         assert_eq!(sent(last).await, [created, listed.clone(), b"answer".to_vec()].concat());
-        while hub.tell_some(&mut hub.lock()) {}
+        while hub.tell_some(&mut hub.inner.lock()) {}
         assert_eq!(hub.watches(), watches);
         publish(&hub, &state(2), &[list.into()]);
         assert_eq!(last.outbox.next().await.unwrap(), listed);
@@ -592,11 +588,11 @@ mod tests {
         for zxid in 1..=4 * UNTOLD_MAX as u64 {
             publish(&hub, &state(zxid), &[changed(zxid, "/a")]);
         }
-        assert_eq!(hub.lock().untold.len(), UNTOLD_MAX);
+        assert_eq!(hub.inner.lock().untold.len(), UNTOLD_MAX);
         for client in &clients {
             while hub.leave(client) {}
         }
-        assert!(!hub.tell_some(&mut hub.lock()));
+        assert!(!hub.tell_some(&mut hub.inner.lock()));
         assert_eq!(hub.watches(), 0);
     }
 

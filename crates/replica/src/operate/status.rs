@@ -66,10 +66,6 @@ znode::named! {
         DiskStalled = "disk-stalled",
         /// The node failed or is shutting down.
         Stopped = "stopped",
-        /// The node could serve, and is being drained or stopped. Its server says so, not this crate.
-        Draining = "draining",
-        /// The certificate at one of the node's ports has expired. Its server says so, too.
-        CertificateExpired = "certificate-expired",
     }
 }
 

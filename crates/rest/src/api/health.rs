@@ -1,6 +1,8 @@
 //! `/readyz` and `/health/*`: tell balancers whether to send clients to this node.
 //! `/v1/cluster/health`: shows the health of the cluster.
 
+use std::borrow::Cow;
+
 use axum::http::StatusCode;
 use axum::response::Response;
 use replica::{Check, Health, Readiness, Role};
@@ -16,29 +18,49 @@ pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(vote
 
 words!(CheckName, CHECKS);
 
+/// Status of a node that could serve clients, and is being drained or stopped.
+const DRAINING: &str = "draining";
+/// Status of a node whose certificate at one of its ports has expired.
+const CERTIFICATE_EXPIRED: &str = "certificate-expired";
 /// Names of all conditions of `/readyz`.
 const CHECKS: [&str; 8] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain", "certificates"];
 
-/// Lists all conditions of `/readyz`, most important first.
-fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Check> {
-    let drains = door.drains().map(|why| (Readiness::Draining, why.into()));
-    let expired = door.config.certificates.expired();
-    let expired = expired.map(|port| format!("the certificate of the port `{port}` has expired").into());
-    let expired = expired.map(|why| (Readiness::CertificateExpired, why));
-    let mut all = door.replica.checks(lag_max);
-    all.extend([("drain", drains), ("certificates", expired)].map(|(name, failure)| Check { name, failure }));
-    all
+/// One condition of `/readyz`. `failure` is `None` for a condition that is met, else the node's
+/// status for clients and the reason.
+struct Condition {
+    name: &'static str,
+    failure: Option<(&'static str, Cow<'static, str>)>,
 }
 
-/// Returns [`Readiness::Ready`], or the readiness by the most important failed condition.
-pub(crate) fn readiness(door: &Door) -> Readiness {
+impl From<Check> for Condition {
+    fn from(check: Check) -> Condition {
+        let failure = check.failure.map(|(readiness, why)| (readiness.as_str(), why));
+        Condition { name: check.name, failure }
+    }
+}
+
+/// Lists all conditions, most important first.
+fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
+    let drains = door.drains().map(|why| (DRAINING, Cow::Borrowed(why)));
+    let of_node = door.replica.checks(lag_max).into_iter().map(Condition::from);
+    let expired = door
+        .config
+        .certificates
+        .expired()
+        .map(|port| (CERTIFICATE_EXPIRED, Cow::Owned(format!("the certificate of the port `{port}` has expired"))));
+    let more = [("drain", drains), ("certificates", expired)].map(|(name, failure)| Condition { name, failure });
+    of_node.chain(more).collect()
+}
+
+/// Returns `ready`, or the status of the most important failed condition.
+pub(crate) fn readiness(door: &Door) -> &'static str {
     first_failure(&conditions(door, None), &[])
 }
 
-fn first_failure(conditions: &[Check], excluded: &[String]) -> Readiness {
+fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str {
     let counts = conditions.iter().filter(|condition| !excluded.iter().any(|name| name == condition.name));
     let mut failures = counts.filter_map(|condition| condition.failure.as_ref());
-    failures.next().map_or(Readiness::Ready, |(readiness, _)| *readiness)
+    failures.next().map_or(Readiness::Ready.as_str(), |(word, _)| word)
 }
 
 /// Tells whether clients should be sent to this node. It is not ready if it has no quorum, lags
@@ -71,20 +93,20 @@ pub(crate) async fn ready(mut call: Call) -> Answer {
     }
     let conditions = conditions(&call.door, lag_max);
     let status = first_failure(&conditions, &excluded);
-    let is_ready = status == Readiness::Ready;
+    let is_ready = status == Readiness::Ready.as_str();
     if verbose {
         return Ok(lines(&call.door, is_ready, &conditions, &excluded));
     }
     if !is_ready {
-        return Err(Problem::unavailable(format!("not ready: {}", status.as_str()), 1_000));
+        return Err(Problem::unavailable(format!("not ready: {status}"), 1_000));
     }
     let zxid = call.door.replica.state().last_zxid();
-    Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { status: status.as_str().into() }))
+    Ok(json(StatusCode::OK, zxid, &zlock_client::api::Readiness { status: status.into() }))
 }
 
 /// Writes one line for each condition, in the format of Kubernetes and etcd.
-fn lines(door: &Door, is_ready: bool, conditions: &[Check], excluded: &[String]) -> Response {
-    let line = |condition: &Check| match &condition.failure {
+fn lines(door: &Door, is_ready: bool, conditions: &[Condition], excluded: &[String]) -> Response {
+    let line = |condition: &Condition| match &condition.failure {
         _ if excluded.iter().any(|name| name == condition.name) => format!("[ ]{} excluded\n", condition.name),
         None => format!("[+]{} ok\n", condition.name),
         Some((_, why)) => format!("[-]{} failed: {why}\n", condition.name),
@@ -100,7 +122,7 @@ fn status(good: bool) -> StatusCode {
 /// Answers 200 if the node is ready and `has_it` is true for its role, else 503. The body is empty.
 fn with_role(mut call: Call, has_it: impl FnOnce(Role) -> bool) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    let is_ready = readiness(&call.door) == Readiness::Ready;
+    let is_ready = readiness(&call.door) == Readiness::Ready.as_str();
     let replica = &call.door.replica;
     Ok(empty(status(is_ready && has_it(replica.status().role)), replica.state().last_zxid()))
 }

@@ -39,7 +39,7 @@ pub(crate) async fn cluster(mut call: Call) -> Answer {
     let state = if with_digest { Some(state_digest(&call).await?) } else { None };
     let known = call.door.replica.status();
     let zxid = known.applied;
-    let status = readiness(&call.door).as_str().into();
+    let status = readiness(&call.door).into();
     let bytes_max = call.door.replica.state().limits().subtree_bytes_max;
     let largest_subtree = known.largest_subtree.as_ref().map(|(path, bytes)| LargestSubtree {
         path: path.as_str().into(),

@@ -27,6 +27,7 @@ mod pulse;
 pub mod recorder;
 pub mod replay;
 pub mod report;
+mod rows;
 pub mod runner;
 pub mod snapshots;
 pub mod store;

@@ -1,7 +1,6 @@
 //! Running clusters, which all workloads and some scenarios share. A cluster is started at its
 //! first use, and replaced after a failure.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -12,8 +11,6 @@ const WARM_UP_CLIENTS: usize = 64;
 
 /// Running clusters, at most one for each server program.
 pub(crate) struct Clusters {
-    /// Directory for the clusters' data.
-    data: PathBuf,
     /// Systems that are measured.
     systems: Vec<Kind>,
     /// Length of the load that each system gets before it is measured.
@@ -25,8 +22,8 @@ pub(crate) struct Clusters {
 
 impl Clusters {
     /// Returns an empty set of clusters.
-    pub(crate) fn new(data: PathBuf, systems: &[Kind], warm_up: Duration) -> Clusters {
-        Clusters { data, systems: systems.to_vec(), warm_up, running: Vec::new(), given_up: Vec::new() }
+    pub(crate) fn new(systems: &[Kind], warm_up: Duration) -> Clusters {
+        Clusters { systems: systems.to_vec(), warm_up, running: Vec::new(), given_up: Vec::new() }
     }
 
     /// Returns the cluster that serves a system, started and warmed up.
@@ -54,7 +51,7 @@ impl Clusters {
     async fn start(&self, program: Program) -> Result<Cluster, Error> {
         eprintln!("starting {program:?}");
         let nodes = if program == Program::Redis { 1 } else { 3 };
-        let cluster = Cluster::start(program, nodes, &self.data).await?;
+        let cluster = Cluster::start(program, nodes, false).await?;
         for &kind in self.systems.iter().filter(|kind| kind.program() == program) {
             for workload in [Workload::Write, Workload::LocalGet, Workload::LockCycle] {
                 let load = Load { workload, clients: WARM_UP_CLIENTS, length: self.warm_up / 3, first_node: 0 };

@@ -15,7 +15,7 @@ use crate::limits;
 use crate::report;
 use crate::results::{Part, Results, Run};
 use crate::scenario::{Scale, Scenario};
-use crate::system::Kind;
+use crate::system::{Kind, Named as _};
 use crate::workload::{self, Load, Workload};
 
 /// Options of `bench compare`. Without --workloads and --scenarios it measures all of both, else
@@ -42,20 +42,14 @@ pub(crate) struct Args {
     /// Length of each system's load in one round, in seconds.
     #[arg(long, default_value_t = 2.5)]
     seconds: f64,
-    /// Number of rounds of each workload and scenario; a round goes through all systems.
+    /// Number of rounds of each workload and scenario; a round goes through all systems. A scenario
+    /// that needs a new cluster has one round.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Number of rounds of the scenarios that need a new cluster.
-    #[arg(long, default_value_t = 1)]
-    rounds_alone: usize,
     /// Length in seconds of the load on each system before the first measurement, so that
     /// just-in-time compilers have compiled the system's code.
     #[arg(long, default_value_t = 6.0)]
     warm_up: f64,
-    /// Directory for the servers' data, which must be on a real disk to measure syncs. The default
-    /// is the directory for temporary files.
-    #[arg(long)]
-    data: Option<PathBuf>,
     /// Directory for results.json, and without --page for results.md.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -73,7 +67,6 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
     let all = args.workloads.is_empty() && args.scenarios.is_empty();
     let workloads = if all { Workload::value_variants().to_vec() } else { args.workloads.clone() };
     let scenarios = if all { Scenario::value_variants().to_vec() } else { args.scenarios.clone() };
-    let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
     let load_average = load_average();
     eprintln!("measuring the machine's limits");
     let run = Run {
@@ -84,11 +77,11 @@ pub(crate) async fn run(args: Args) -> Result<usize, Error> {
         load_average: [load_average; 2],
         scale: args.scale.factor(),
         seconds: args.seconds,
-        limits: limits::measure(&data)?,
+        limits: limits::measure()?,
     };
     let results = Results { run, ..Results::default() };
-    let clusters = Clusters::new(data.clone(), &args.systems, Duration::from_secs_f64(args.warm_up));
-    let mut comparison = Comparison { args, data, results, clusters, started: Instant::now() };
+    let clusters = Clusters::new(&args.systems, Duration::from_secs_f64(args.warm_up));
+    let mut comparison = Comparison { args, results, clusters, started: Instant::now() };
     println!("{}", report::limits(&comparison.results));
     comparison.run(&workloads, &scenarios).await?;
     println!("{}", report::ratios(&comparison.results));
@@ -124,7 +117,6 @@ fn client_counts(chosen: &[usize], workload: Workload) -> Vec<usize> {
 /// A comparison under way.
 struct Comparison {
     args: Args,
-    data: PathBuf,
     results: Results,
     clusters: Clusters,
     started: Instant,
@@ -206,13 +198,13 @@ impl Comparison {
         let part = Part::Scenario(scenario);
         let mut systems: Vec<Kind> = self.args.systems.clone();
         systems.retain(|kind| scenario.runs_on(*kind));
-        let rounds = if scenario.is_alone() { self.args.rounds_alone } else { self.args.rounds };
+        let rounds = if scenario.is_alone() { 1 } else { self.args.rounds };
         for round in 0..rounds {
             for kind in in_turn(&systems, round) {
                 self.tell(&format!("{} on {} begins", part.name(), kind.name()));
                 let mut figures = Vec::new();
                 let done = if scenario.is_alone() {
-                    let running = scenario.run_alone(kind, &self.data, self.args.scale, &mut figures);
+                    let running = scenario.run_alone(kind, self.args.scale, &mut figures);
                     within(scenario.time_limit(), running).await
                 } else {
                     match self.clusters.get(kind).await {

@@ -12,18 +12,17 @@ mod peer;
 mod probe;
 mod wire;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum as _;
 
-use self::attack::{Sizes, Tally, Target};
+use self::attack::{Tally, Target};
 use self::honest::Honest;
 use self::kind::Kind;
 use self::probe::Seen;
 use crate::error::Error;
-use crate::system::Cluster;
+use crate::system::{Cluster, Named as _, Program};
 
 /// Columns of the table that [`run`] prints: a row for each kind of hostile traffic.
 const COLUMNS: [&str; 16] = [
@@ -67,25 +66,13 @@ pub(crate) struct Args {
     /// end of the previous operation.
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
-    /// Number of znodes in the large subtree that some kinds of traffic read or count.
-    #[arg(long, default_value_t = 300_000)]
-    subtree: usize,
-    /// Number of ephemeral znodes of all sessions that expire together.
-    #[arg(long, default_value_t = 79_000)]
-    ephemerals: usize,
-    /// Number of connections to each node that send nothing.
-    #[arg(long, default_value_t = 4_200)]
-    connections: usize,
     /// Number of IP addresses from which the hostile clients connect.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     addresses: u8,
     /// Fails if a 99th percentile is more than five times as long with hostile traffic as without,
     /// if an operation of an honest client failed, or if there was no hostile traffic.
     #[arg(long)]
     check: bool,
-    /// Directory below which the nodes have their data.
-    #[arg(long)]
-    data: Option<PathBuf>,
 }
 
 /// Measurements of honest clients without and with one kind of hostile traffic.
@@ -171,11 +158,8 @@ fn print(row: &Row) {
 }
 
 async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
-    let data = args.data.clone().unwrap_or_else(std::env::temp_dir);
-    let cluster = Cluster::start_zlock(3, &data, kind.needs_peer_tls()).await?;
-    let Args { subtree, ephemerals, connections, addresses, .. } = *args;
-    let sizes = Sizes { subtree, ephemerals, connections, addresses: addresses.max(1) };
-    let target = Target::of(&cluster, kind, sizes).await?;
+    let cluster = Cluster::start(Program::Zlock, 3, kind.needs_peer_tls()).await?;
+    let target = Target::of(&cluster, kind, args.addresses).await?;
     let began = Instant::now();
     kind.load(&target).await?;
     eprintln!("{}: loaded in {:.0} s", kind.name(), began.elapsed().as_secs_f64());

@@ -31,9 +31,9 @@ pub(crate) struct Limit {
     pub(crate) per_second: f64,
 }
 
-/// Measures all limits, on the disk below `data`.
-pub(crate) fn measure(data: &Path) -> Result<Vec<Limit>, Error> {
-    let dir = tempfile::tempdir_in(data)?;
+/// Measures all limits, on the disk with the directory for temporary files.
+pub(crate) fn measure() -> Result<Vec<Limit>, Error> {
+    let dir = tempfile::tempdir()?;
     let limit = |name: String, batch, per_second| Limit { name, batch, per_second };
     let name = format!("append of {ENTRY_BYTES} bytes and fdatasync");
     let mut limits = vec![limit(name, None, syncs(dir.path())?)];

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::figures::{Figures, Spread};
 use crate::results::{Failure, Line, Outcome, Results, Run};
 use crate::scenario::Scenario;
-use crate::system::Kind;
+use crate::system::{Kind, Named as _};
 use crate::workload::Workload;
 
 const LINE_HEAD: &str = "\

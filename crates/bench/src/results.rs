@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::figures::{Figures, Spread};
 use crate::limits::Limit;
 use crate::scenario::{Figure, Scenario};
-use crate::system::Kind;
+use crate::system::{Kind, Named as _};
 use crate::workload::Workload;
 
 const FILE: &str = "results.json";

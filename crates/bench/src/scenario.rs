@@ -12,14 +12,13 @@ mod snapshot;
 mod waiters;
 
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::system::{Cluster, Kind, name_of};
+use crate::system::{Cluster, Kind};
 
 /// The scenarios, in the order in which the report shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -80,11 +79,6 @@ impl fmt::Display for Figure {
 }
 
 impl Scenario {
-    /// Name of the scenario in the report's tables and in result files.
-    pub(crate) fn name(self) -> String {
-        name_of(self)
-    }
-
     /// Tells whether the scenario is run on a system.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {
         match self {
@@ -128,18 +122,12 @@ impl Scenario {
         }
     }
 
-    /// Runs one round on a new cluster, whose data go below `data`.
-    pub(crate) async fn run_alone(
-        self,
-        kind: Kind,
-        data: &Path,
-        scale: Scale,
-        figures: &mut Vec<Figure>,
-    ) -> Result<(), Error> {
+    /// Runs one round on a new cluster.
+    pub(crate) async fn run_alone(self, kind: Kind, scale: Scale, figures: &mut Vec<Figure>) -> Result<(), Error> {
         if self == Scenario::GrowthNodes {
-            return growth::nodes(kind, data, figures).await;
+            return growth::nodes(kind, figures).await;
         }
-        let mut cluster = Cluster::start(kind.program(), 3, data).await?;
+        let mut cluster = Cluster::start(kind.program(), 3, false).await?;
         match self {
             Scenario::IdleSessions => idle::run(&cluster, kind, scale, figures).await,
             Scenario::Million => million::run(&mut cluster, kind, scale, figures).await,

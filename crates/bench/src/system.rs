@@ -29,10 +29,15 @@ const RESTART_WAIT: Duration = Duration::from_secs(150);
 /// Longest time to wait for a node to tell its term; the node may be busy with hostile clients.
 const TERM_WAIT: Duration = Duration::from_secs(5);
 
-/// Name of an enum variant on the command line, in tables and in files.
-pub(crate) fn name_of(variant: impl ValueEnum) -> String {
-    variant.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+/// Enum whose variants have names.
+pub(crate) trait Named: ValueEnum {
+    /// Name of the variant on the command line, in tables and in files.
+    fn name(&self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
+
+impl<T: ValueEnum> Named for T {}
 
 /// A system, and the protocol by which its clients use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -51,11 +56,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Name of the system in the report's tables and in result files.
-    pub(crate) fn name(self) -> String {
-        name_of(self)
-    }
-
     /// The protocol that clients of the system speak.
     pub(crate) fn door(self) -> Door {
         match self {
@@ -121,19 +121,10 @@ struct Plan {
 }
 
 impl Cluster {
-    /// Starts `nodes` servers below `parent` and waits until all of them serve.
-    pub(crate) async fn start(program: Program, nodes: u16, parent: &Path) -> Result<Cluster, Error> {
-        Cluster::start_with(program, nodes, parent, false).await
-    }
-
-    /// Starts nodes of zlock, with required TLS between them if `peer_tls`, and waits until all of
-    /// them serve.
-    pub(crate) async fn start_zlock(nodes: u16, parent: &Path, peer_tls: bool) -> Result<Cluster, Error> {
-        Cluster::start_with(Program::Zlock, nodes, parent, peer_tls).await
-    }
-
-    async fn start_with(program: Program, nodes: u16, parent: &Path, peer_tls: bool) -> Result<Cluster, Error> {
-        let data = tempfile::tempdir_in(parent)?;
+    /// Starts `nodes` servers and waits until all of them serve. With `peer_tls` the nodes of zlock
+    /// require TLS of each other.
+    pub(crate) async fn start(program: Program, nodes: u16, peer_tls: bool) -> Result<Cluster, Error> {
+        let data = tempfile::tempdir()?;
         // One more node may join the cluster later.
         let ports = Ports::claim(3 * (nodes + 1))?;
         let mut plans = match program {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{Client, SESSION_TIMEOUT_S};
 use crate::error::Error;
 use crate::figures::{Round, Sample};
-use crate::system::{Cluster, Kind, name_of, own_cpu_time};
+use crate::system::{Cluster, Kind, Named as _, own_cpu_time};
 
 /// Data of every znode or value that is written.
 pub(crate) const DATA: [u8; 100] = [b'x'; 100];
@@ -50,11 +50,6 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// Name of the workload in the report's tables and in result files.
-    pub(crate) fn name(self) -> String {
-        name_of(self)
-    }
-
     /// Tells whether the workload is run on a system. Redis has no queue for a lock: its clients
     /// poll.
     pub(crate) fn runs_on(self, kind: Kind) -> bool {

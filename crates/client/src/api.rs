@@ -36,30 +36,18 @@ mod txn;
 mod unseen;
 mod znode;
 
-pub use client_info::{Actor, ClientDetails, ClientInfo};
-pub use cluster::{
-    CertificateInfo, Cluster, ClusterHealth, Drain, LargestSubtree, Liveness, MemberHealth, MemberInfo, MemberState,
-    MemberUpgrade, Members, PeerConnections, Readiness, RemovedMember, SnapshotInfo, StateDigest, Transfer, Upgrade,
-    Version,
-};
-pub use duration::{DurationError, Millis};
-pub use election::{Election, Leader};
-pub use group::{Group, GroupMember};
-pub use history::{End, EndCause, EndedSession, EndedTicket, LockHistory};
-pub use lock::{
-    Contender, LockList, LockMode, LockQueue, LockSettings, LockSettingsInfo, LockSummary, MixedClients, Release,
-    Revocation, RevokeRequest, SimpleHolder, SimpleLock, Ticket, WaitsFor,
-};
-pub use multilock::{AcquireAll, HeldPart, LockWish, MultiTicket, Policy};
-pub use path::encode_path;
-#[cfg(feature = "schema")]
-pub use path::{PathInUrl, ZnodeName, ZnodePath};
-pub use problem::{Outcome, PROBLEM_TYPE_BASE, Problem, ProblemType};
-pub use session::{KeepAlive, NewSession, OpenSession, SessionInfo, SessionList};
-pub use session_key::{SessionKey, SessionKeyError};
-pub use txn::{Txn, TxnAnswer, TxnOp, TxnResult};
-pub use unseen::is_unseen;
-pub use znode::{
-    AclEntry, AclInfo, ChangedZnode, Children, CreatedZnode, Deletion, EventInfo, EventKind, Events, Mode, NamedStat,
-    Stat, ZnodeInfo,
-};
+pub use client_info::*;
+pub use cluster::*;
+pub use duration::*;
+pub use election::*;
+pub use group::*;
+pub use history::*;
+pub use lock::*;
+pub use multilock::*;
+pub use path::*;
+pub use problem::*;
+pub use session::*;
+pub use session_key::*;
+pub use txn::*;
+pub use unseen::*;
+pub use znode::*;

@@ -40,8 +40,8 @@ pub enum Fact {
         /// The fencing token of the grant.
         token: u64,
         /// The mode in which the ticket holds the lock.
-        #[serde(flatten)]
-        mode: Mode,
+        #[serde(flatten, with = "Mode")]
+        mode: LockMode,
     },
     /// A ticket stopped holding a lock.
     Ended {
@@ -65,10 +65,10 @@ pub enum Fact {
     },
 }
 
-/// Mode in which a ticket holds a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "mode", rename_all = "kebab-case")]
-pub enum Mode {
+/// JSON of [`LockMode`], the mode in which a ticket holds a lock.
+#[derive(Serialize)]
+#[serde(remote = "LockMode", tag = "mode", rename_all = "kebab-case")]
+enum Mode {
     /// The only holder of an exclusive lock.
     Exclusive,
     /// A reader of a read/write lock, which other readers may hold as well.
@@ -84,16 +84,4 @@ pub enum Mode {
         /// The number of permits that the semaphore has.
         limit: u32,
     },
-}
-
-impl From<LockMode> for Mode {
-    fn from(mode: LockMode) -> Mode {
-        match mode {
-            LockMode::Exclusive => Mode::Exclusive,
-            LockMode::Read => Mode::Read,
-            LockMode::Write => Mode::Write,
-            LockMode::Latch => Mode::Latch,
-            LockMode::Lease { permits, limit } => Mode::Lease { permits, limit },
-        }
-    }
 }

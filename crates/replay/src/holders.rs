@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use znode::lock::{self, Grant};
-use znode::{Error, SessionId, State, ZPath};
+use znode::{Error, LockMode, SessionId, State, ZPath};
 
 use crate::Fact;
-use crate::facts::Mode;
 
 /// Number of tickets (contenders' znodes in a lock's queue) that are read at a time. The tickets of
 /// holders precede those of waiters.
@@ -15,7 +14,7 @@ const PAGE: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     session: SessionId,
-    mode: Mode,
+    mode: LockMode,
     grant: Grant,
 }
 
@@ -83,7 +82,7 @@ fn holders(state: &State, lock: &ZPath) -> BTreeMap<String, Held> {
         let held = entries.into_iter().filter(|entry| entry.held);
         let held: Vec<_> = held
             .filter_map(|entry| {
-                let held = Held { session: entry.session?, mode: entry.mode.into(), grant: entry.grant? };
+                let held = Held { session: entry.session?, mode: entry.mode, grant: entry.grant? };
                 Some((entry.ticket.name().to_owned(), held))
             })
             .collect();

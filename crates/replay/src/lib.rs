@@ -9,6 +9,6 @@ mod facts;
 mod holders;
 mod log;
 
-pub use facts::{Fact, Mode};
+pub use facts::Fact;
 pub use holders::Holders;
 pub use log::{Error, Node, replay};

@@ -6,7 +6,7 @@
 use openraft::EntryPayload;
 use openraft::storage::{IOFlushed, RaftLogStorage as _};
 use openraft::type_config::TypeConfigExt as _;
-use replay::{Fact, Mode, Node, replay};
+use replay::{Fact, Node, replay};
 use storage::{Command, Entry, LogId, Storage, StorageConfig, TypeConfig};
 use znode::{
     Acquire, Credential, HeldTicket, LockMode, Op, Request, RequestKey, SessionId, Term, TicketRef, Txn, ZPath,
@@ -79,7 +79,7 @@ async fn told(requests: Vec<Request>, uncommitted: u64) -> Vec<Fact> {
     facts
 }
 
-fn granted(fact: &Fact) -> Option<(u64, u64, u64, Mode)> {
+fn granted(fact: &Fact) -> Option<(u64, u64, u64, LockMode)> {
     match fact {
         Fact::Granted { zxid, session, token, mode, .. } => Some((*zxid, *session, *token, *mode)),
         _ => None,
@@ -105,7 +105,7 @@ async fn a_grant_a_release_and_the_grant_that_follows_are_told() {
         ]
     );
     let grants: Vec<_> = facts.iter().filter_map(granted).collect();
-    assert_eq!(grants, [(3, 1, 3, Mode::Exclusive), (5, 2, 4, Mode::Exclusive)]);
+    assert_eq!(grants, [(3, 1, 3, LockMode::Exclusive), (5, 2, 4, LockMode::Exclusive)]);
     assert_eq!(facts.iter().filter_map(ended).collect::<Vec<_>>(), [(5, 1, 3)]);
     assert!(matches!(facts.last(), Some(Fact::Applied { zxid: 5, .. })), "{facts:?}");
 }

@@ -24,58 +24,14 @@ mod watch;
 
 use crate::answer::WRONG;
 use crate::history::{self, Entry, Operation};
+use crate::rows::rows;
 use crate::verdict::Verdict;
 
 pub use calm::SETTLE_NS;
 pub use in_time::GRANT_MAX_NS;
 
-/// Workload that the harness can run on a cluster, and judge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Workload {
-    /// Linearizable read, write and compare-and-set on many keys.
-    Register,
-    /// A linearizable mutex that only its owner can release.
-    Lock,
-    /// Fencing tokens rise, and no write under a token is lost.
-    FencedLock,
-    /// A linearizable mutex that its owner may take again.
-    ReentrantLock,
-    /// A linearizable read/write lock.
-    RwLock,
-    /// Locks are granted in the order in which they were asked for.
-    Queue,
-    /// Sequence numbers are unique and rise.
-    Sequential,
-    /// Znodes live exactly as long as their sessions.
-    Ephemeral,
-    /// Every event of a watch comes exactly once and in order.
-    Watch,
-    /// Transfers between accounts are strictly serializable.
-    Multi,
-    /// Reads never go back in time for one client.
-    Session,
-    /// A request that is sent again with its idempotency key is applied once.
-    ExactlyOnce,
-    /// A semaphore never grants more permits than it has, and grants them in the order of the
-    /// queue.
-    Semaphore,
-    /// An election has one leader at a time, and observers see the leaders in order.
-    Election,
-    /// All kinds of requests for the same locks: several locks are granted as a whole, no other
-    /// writer comes between a read hold and its upgrade, and permits stay within the limit.
-    Mixed,
-    /// A revoked lock is lost, and its token is refused.
-    Revoke,
-    /// A lock stays blocked for its lock-delay after the session of its holder expires.
-    LockDelay,
-    /// Tokens rise over restores from backups, two sessions never hold a lock at once, and no
-    /// session survives a restore.
-    Restore,
-}
-
 /// Properties of one workload.
 struct Row {
-    workload: Workload,
     name: &'static str,
     /// Judges the promise of the workload.
     check: fn(&[Operation]) -> Verdict,
@@ -88,13 +44,12 @@ struct Row {
 }
 
 const fn row(
-    workload: Workload,
     name: &'static str,
     check: fn(&[Operation]) -> Verdict,
     by_zxid: &'static [&'static str],
     needed: &'static [&'static str],
 ) -> Row {
-    Row { workload, name, check, by_zxid, needed }
+    Row { name, check, by_zxid, needed }
 }
 
 /// Operations on queues of locks, and writes that holders make under their locks, that are judged
@@ -116,48 +71,54 @@ const QUEUED: &[&str] = &[
     "upgrade",
 ];
 
-/// Properties of all workloads, in the order of the variants.
-#[rustfmt::skip]
-const ROWS: [Row; 18] = [
-    row(Workload::Register, "register", register::check, &["read", "write", "cas"], &["keys", "zxids-in-order"]),
-    row(Workload::Lock, "lock", lock::check_once, &[], &["grants"]),
-    row(Workload::FencedLock, "fenced-lock", fenced::check, &[],
-        &["grants", "resource-updates-kept", "znode-updates-kept"]),
-    row(Workload::ReentrantLock, "reentrant-lock", lock::check_reentrant, &[], &["grants"]),
-    row(Workload::RwLock, "rw-lock", lock::check_once, &[], &["grants"]),
-    row(Workload::Queue, "queue", queue::check, &[], &["grants"]),
-    row(Workload::Sequential, "sequential", sequential::check_sequential, &["create", "delete"],
-        &["children", "zxids-in-order"]),
-    row(Workload::Ephemeral, "ephemeral", ephemeral::check, &[], &["ephemerals", "looks", "sessions"]),
-    row(Workload::Watch, "watch", watch::check, &["create", "write", "delete"], &["events", "watchers", "told-in-time"]),
-    row(Workload::Multi, "multi", multi::check, &["transfer", "read"], &["transfers", "zxids-in-order"]),
-    row(Workload::Session, "session", session::check, &["write", "local-read"], &["local-reads", "writes"]),
-    row(Workload::ExactlyOnce, "exactly-once", sequential::check_exactly_once, &[], &["acquires", "adds", "children"]),
-    row(Workload::Semaphore, "semaphore", queue::check_semaphore, QUEUED, &["grants", "looks", "waits"]),
-    row(Workload::Election, "election", election::check, QUEUED,
-        &["leaders", "observations", "proclamations", "znode-updates-kept"]),
-    row(Workload::Mixed, "mixed", mixed::check, QUEUED,
-        &["downgrades", "granted-backfill", "granted-strict", "leases", "looks", "upgrades", "znode-updates-kept"]),
-    row(Workload::Revoke, "revoke", revoke::check, QUEUED, &["grants", "revocations", "znode-updates-kept"]),
-    row(Workload::LockDelay, "lock-delay", lock_delay::check, &[], &["delays-kept", "grants"]),
-    row(Workload::Restore, "restore", lock_delay::check, &[], &["grants"]),
-];
+rows! {
+    /// Workload that the harness can run on a cluster, and judge.
+    Workload {
+        /// Linearizable read, write and compare-and-set on many keys.
+        Register("register", register::check, &["read", "write", "cas"], &["keys", "zxids-in-order"]),
+        /// A linearizable mutex that only its owner can release.
+        Lock("lock", lock::check_once, &[], &["grants"]),
+        /// Fencing tokens rise, and no write under a token is lost.
+        FencedLock("fenced-lock", fenced::check, &[], &["grants", "resource-updates-kept", "znode-updates-kept"]),
+        /// A linearizable mutex that its owner may take again.
+        ReentrantLock("reentrant-lock", lock::check_reentrant, &[], &["grants"]),
+        /// A linearizable read/write lock.
+        RwLock("rw-lock", lock::check_once, &[], &["grants"]),
+        /// Locks are granted in the order in which they were asked for.
+        Queue("queue", queue::check, &[], &["grants"]),
+        /// Sequence numbers are unique and rise.
+        Sequential("sequential", sequential::check_sequential, &["create", "delete"], &["children", "zxids-in-order"]),
+        /// Znodes live exactly as long as their sessions.
+        Ephemeral("ephemeral", ephemeral::check, &[], &["ephemerals", "looks", "sessions"]),
+        /// Every event of a watch comes exactly once and in order.
+        Watch("watch", watch::check, &["create", "write", "delete"], &["events", "watchers", "told-in-time"]),
+        /// Transfers between accounts are strictly serializable.
+        Multi("multi", multi::check, &["transfer", "read"], &["transfers", "zxids-in-order"]),
+        /// Reads never go back in time for one client.
+        Session("session", session::check, &["write", "local-read"], &["local-reads", "writes"]),
+        /// A request that is sent again with its idempotency key is applied once.
+        ExactlyOnce("exactly-once", sequential::check_exactly_once, &[], &["acquires", "adds", "children"]),
+        /// A semaphore never grants more permits than it has, and grants them in the order of the
+        /// queue.
+        Semaphore("semaphore", queue::check_semaphore, QUEUED, &["grants", "looks", "waits"]),
+        /// An election has one leader at a time, and observers see the leaders in order.
+        Election("election", election::check, QUEUED,
+            &["leaders", "observations", "proclamations", "znode-updates-kept"]),
+        /// All kinds of requests for the same locks: several locks are granted as a whole, no other
+        /// writer comes between a read hold and its upgrade, and permits stay within the limit.
+        Mixed("mixed", mixed::check, QUEUED,
+            &["downgrades", "granted-backfill", "granted-strict", "leases", "looks", "upgrades", "znode-updates-kept"]),
+        /// A revoked lock is lost, and its token is refused.
+        Revoke("revoke", revoke::check, QUEUED, &["grants", "revocations", "znode-updates-kept"]),
+        /// A lock stays blocked for its lock-delay after the session of its holder expires.
+        LockDelay("lock-delay", lock_delay::check, &[], &["delays-kept", "grants"]),
+        /// Tokens rise over restores from backups, two sessions never hold a lock at once, and no
+        /// session survives a restore.
+        Restore("restore", lock_delay::check, &[], &["grants"]),
+    }
+}
 
 impl Workload {
-    /// All workloads.
-    pub fn all() -> impl Iterator<Item = Workload> {
-        ROWS.iter().map(|row| row.workload)
-    }
-
-    fn row(self) -> &'static Row {
-        &ROWS[self as usize]
-    }
-
-    /// Name of the workload on the command line.
-    pub fn name(self) -> &'static str {
-        self.row().name
-    }
-
     /// Tells whether clients of the workload compete for locks. Each client of `exactly-once` has
     /// its own lock.
     pub fn has_locks(self) -> bool {

@@ -24,15 +24,6 @@ const NICE: i32 = 10;
 /// Pause before a broken connection is opened again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Sizes of the hostile traffic. The options of `bench hostile` set and explain them.
-#[derive(Clone, Copy)]
-pub(crate) struct Sizes {
-    pub(crate) subtree: usize,
-    pub(crate) ephemerals: usize,
-    pub(crate) connections: usize,
-    pub(crate) addresses: u8,
-}
-
 /// Cluster that the traffic is aimed at.
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -45,24 +36,25 @@ pub(crate) struct Target {
     /// Third byte of the addresses of hostile clients. Each kind of traffic has its own, because
     /// the ports of an address stay in use for a minute after their connections were closed.
     pub(crate) network: u8,
-    pub(crate) sizes: Sizes,
+    /// Number of addresses of hostile clients.
+    addresses: u8,
 }
 
 impl Target {
-    pub(crate) async fn of(cluster: &Cluster, kind: Kind, sizes: Sizes) -> Result<Target, Error> {
+    pub(crate) async fn of(cluster: &Cluster, kind: Kind, addresses: u8) -> Result<Target, Error> {
         Ok(Target {
             rest: cluster.addrs(Door::Rest),
             wire: cluster.addrs(Door::ZooKeeper),
             peers: cluster.peer_addrs(),
             follower: (cluster.leader().await? + 1) % cluster.size(),
             network: 1 + kind as u8,
-            sizes,
+            addresses,
         })
     }
 
     /// Returns the address from which the hostile client with this number connects.
     pub(crate) fn source(&self, number: usize) -> IpAddr {
-        let number = u8::try_from(number % usize::from(self.sizes.addresses)).unwrap_or_default();
+        let number = u8::try_from(number % usize::from(self.addresses)).unwrap_or_default();
         IpAddr::V4(Ipv4Addr::new(127, 0, self.network, 1 + number))
     }
 

@@ -7,7 +7,6 @@ use super::attack::{Tally, Target};
 use super::{http, peer, wire};
 use crate::client::ZooKeeper;
 use crate::error::Error;
-use crate::system::name_of;
 
 /// Kind of hostile traffic. The variants are in the order in which `bench hostile` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,11 +65,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Name of this kind in the printed table, which is also its name on the command line.
-    pub(crate) fn name(self) -> String {
-        name_of(self)
-    }
-
     /// Tells whether this kind of traffic needs nodes that require TLS of each other.
     pub(crate) fn needs_peer_tls(self) -> bool {
         self == Kind::PeerHandshakes

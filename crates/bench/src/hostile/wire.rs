@@ -9,12 +9,14 @@ use jute::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::attack::{Sizes, Tally, Target, swarm};
+use super::attack::{Tally, Target, swarm};
 use crate::client::{Link, ZooKeeper};
 use crate::error::Error;
 
 /// Path of the large subtree.
 const BIG: &str = "/big";
+/// Number of znodes in the large subtree.
+const BIG_ZNODES: usize = 300_000;
 /// Number of znodes in each directory of the large subtree.
 const DIRECTORY: usize = 1_000;
 /// Path of the znode with a long list of children.
@@ -31,9 +33,13 @@ const TRIES: usize = 20;
 const LOADERS: usize = 16;
 /// Number of sessions that expire together.
 const EXPIRING: usize = 24;
+/// Number of ephemeral znodes of all sessions that expire together.
+const EXPIRING_ZNODES: usize = 79_000;
 /// Timeout of the sessions that expire together, in milliseconds.
 const EXPIRING_MS: i32 = 6_000;
 const SESSION_MS: i32 = 60_000;
+/// Number of connections to each node that send nothing.
+const SILENT: usize = 4_200;
 /// Interval at which a client that reads nothing checks its connection.
 const PROBE: Duration = Duration::from_millis(200);
 
@@ -97,10 +103,9 @@ async fn stay(client: &mut ZooKeeper) -> Result<(), Error> {
 
 /// Creates the large subtree.
 pub(crate) async fn load_subtree(target: &Target) -> Result<(), Error> {
-    let Sizes { subtree, .. } = target.sizes;
     create(target, 1, |_| BIG.into()).await?;
-    create(target, subtree.div_ceil(DIRECTORY), |number| format!("{BIG}/{number}")).await?;
-    create(target, subtree, |number| format!("{BIG}/{}/{number}", number / DIRECTORY)).await
+    create(target, BIG_ZNODES.div_ceil(DIRECTORY), |number| format!("{BIG}/{number}")).await?;
+    create(target, BIG_ZNODES, |number| format!("{BIG}/{}/{number}", number / DIRECTORY)).await
 }
 
 /// Creates the znode with a long list of children.
@@ -151,7 +156,7 @@ pub(crate) async fn ask_existence(target: &Target, until: Instant, tally: &Tally
 
 /// Opens sessions with many ephemeral znodes. Returns them with their open connections.
 pub(crate) async fn sessions_with_ephemerals(target: &Target) -> Result<Vec<ZooKeeper>, Error> {
-    let each = target.sizes.ephemerals / EXPIRING;
+    let each = EXPIRING_ZNODES / EXPIRING;
     let one = |number: usize| async move {
         let mut client = target.wire(number, EXPIRING_MS).await?;
         let directory = format!("/expiring-{number}");
@@ -190,7 +195,7 @@ pub(crate) async fn fill_with_acls(target: &Target, until: Instant, tally: &Tall
 
 /// Opens connections that send nothing.
 pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) {
-    swarm(target.sizes.connections * target.wire.len(), until, tally, |number| async move {
+    swarm(SILENT * target.wire.len(), until, tally, |number| async move {
         let addr = &target.wire[number % target.wire.len()];
         let link = Link::open_from(target.source(number), addr).await?;
         tally.sent(1);

@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use super::Figure;
 use crate::client::{Client, Door};
 use crate::error::Error;
-use crate::system::{Cluster, Kind};
+use crate::system::{Cluster, Kind, Named as _};
 use crate::workload::DATA;
 
 /// Interval at which new clients connect, to the surviving nodes in turn. The first client whose

@@ -9,7 +9,7 @@ use super::{Figure, Scale};
 use crate::client::Client;
 use crate::error::Error;
 use crate::figures::Spread;
-use crate::system::{Cluster, Kind};
+use crate::system::{Cluster, Kind, Named as _};
 use crate::workload::DATA;
 
 /// Number of watchers at full scale.

@@ -1,6 +1,5 @@
 //! Writes while the number of znodes, or of nodes in the cluster, grows.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::{Figure, Scale, million};
@@ -30,9 +29,9 @@ pub(super) async fn znodes(
 }
 
 /// Measures writes on clusters of several sizes, each with empty data.
-pub(super) async fn nodes(kind: Kind, data: &Path, figures: &mut Vec<Figure>) -> Result<(), Error> {
+pub(super) async fn nodes(kind: Kind, figures: &mut Vec<Figure>) -> Result<(), Error> {
     for nodes in NODES {
-        let cluster = Cluster::start(kind.program(), nodes, data).await?;
+        let cluster = Cluster::start(kind.program(), nodes, false).await?;
         writes(&cluster, kind, nodes.into(), figures).await?;
     }
     Ok(())

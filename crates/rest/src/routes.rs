@@ -19,7 +19,7 @@ use crate::http::route_times::RouteTimes;
 use crate::problem::Problem;
 use crate::request::call::{self, Answer, Call};
 use crate::request::door::Door;
-use crate::request::operator::operators_only;
+use crate::request::operator::{OperatorGate, operators_only};
 use crate::request::query;
 use crate::route::{Route, route};
 use crate::{RestConfig, openapi};
@@ -64,7 +64,7 @@ fn admin(door: &Arc<Door>) -> Router<Arc<Door>> {
     // Callers who are no operators get 401 for a missing route, too.
     let routes = routes.route("/v1/admin", any(no_route));
     let routes = routes.route("/v1/admin/", any(no_route)).route("/v1/admin/{*rest}", any(no_route));
-    routes.method_not_allowed_fallback(no_method).layer(from_fn_with_state(door.clone(), operators_only))
+    routes.method_not_allowed_fallback(no_method).layer(from_fn_with_state(OperatorGate::new(door), operators_only))
 }
 
 pub(crate) fn routes(door: Arc<Door>) -> Router {

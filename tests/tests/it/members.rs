@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cli::{done, run, zlock};
-use crate::harness::{Call, Client, Cluster, Options, Pace, until};
+use crate::harness::{Call, Client, Cluster, Options, Pace, Ports, until};
 
 /// Settings: the password of the super user is `secret`, and members become voters soon.
 const SETTINGS: &str = "admin.super_digest = \"super:lK75jTNcA+U9vtVEw5vB51mj/w4=\"\nraft.promotion_delay = \"200ms\"";
@@ -180,4 +180,71 @@ async fn a_node_of_another_cluster_does_not_join() {
     assert!(code != 0 && words.contains("their uuids differ"), "{words}");
     let status = done(&cluster, &["status"]).await;
     assert_eq!(status.lines().filter(|line| line.starts_with("127.0.0.1:")).count(), 4, "{status}");
+}
+
+/// Address of a node's listener for peers, as its configuration file has it.
+fn peer_addr(cluster: &Cluster, id: u64) -> String {
+    named(cluster, id).split(['=', '/']).nth(1).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_member_that_has_moved_is_found_at_its_new_address() {
+    let mut cluster = start(3, 0).await;
+    // A node 3 of a cluster of the same name that is not founded yet has no uuid, but other data.
+    let mut other = Cluster::prepare(Options { settings: SETTINGS, ..Options::default() }).await;
+    other.start_joining(3).await;
+    cluster.stop(3).await;
+    cluster.leader_among(&[1, 2]).await;
+    let (_, words) = refused(&cluster, &["member", "update", "3", "--peer", &peer_addr(&other, 3)]).await;
+    assert!(words.contains("has another data directory than node 3"), "{words}");
+    let (_, words) = refused(&cluster, &["member", "update", "3", "--peer", &peer_addr(&cluster, 2)]).await;
+    assert!(words.contains("node 3 does not answer at"), "{words}");
+    other.kill(3);
+
+    let ports = Ports::claim(1).unwrap();
+    let (old, new) = (peer_addr(&cluster, 3), ports.addr(0));
+    let config = std::fs::read_to_string(cluster.config(3)).unwrap();
+    std::fs::write(cluster.config(3), config.replace(&old, &new)).unwrap();
+    cluster.start_joining(3).await;
+    let listed = operate(&cluster, &["member", "update", "3", "--peer", &new]).await;
+    assert!(listed.contains(&new) && !listed.contains(&old), "{listed}");
+    // With one of the others, the moved node is a quorum.
+    let leader = cluster.leader().await;
+    cluster.kill(if leader == 1 { 2 } else { 1 });
+    cluster.client(3).create("/v1/znodes/moved", "").await;
+}
+
+#[tokio::test]
+async fn a_learner_votes_once_promoted_and_an_observer_never() {
+    let mut cluster = start(3, 2).await;
+    cluster.start_joining(4).await;
+    let listed = operate(&cluster, &["member", "add", &named(&cluster, 4), "--no-promote"]).await;
+    assert!(listed.contains("4     learner "), "{listed}");
+    cluster.start_joining(5).await;
+    let listed = operate(&cluster, &["member", "add", &named(&cluster, 5), "--observer"]).await;
+    assert!(listed.contains("5     observer "), "{listed}");
+
+    // The observer serves reads and watches.
+    cluster.client(1).create("/v1/znodes/seen", "by all").await;
+    let read = until("the observer serves", async || {
+        let answer = cluster.client(5).send(Call::get("/v1/znodes/seen")).await.ok()?;
+        (answer.status == 200).then_some(answer)
+    })
+    .await;
+    cluster.client(1).send(Call::delete("/v1/znodes/seen")).await.unwrap();
+    let watch = format!("/v1/znodes/seen?watch=data&since={}&wait=60s", read.zxid().unwrap());
+    let told = cluster.client(5).send(Call::get(watch)).await.unwrap();
+    assert!(told.status == 200 && String::from_utf8_lossy(&told.body).contains("deleted"), "{told:?}");
+
+    let (_, words) = refused(&cluster, &["member", "promote", "5"]).await;
+    assert!(words.contains("node 5 is an observer"), "{words}");
+    // The learner has all entries by now, and still waits for the order.
+    cluster.catches_up(4, 1).await;
+    assert_eq!(operate(&cluster, &["member", "list"]).await.matches("  voter  ").count(), 3);
+    let listed = until("the learner is promoted", async || {
+        let (code, stdout, _) = run(operator(&cluster, &["member", "promote", "4"])).await;
+        (code == 0).then_some(stdout)
+    })
+    .await;
+    assert!(listed.matches("  voter  ").count() == 4 && listed.contains("5     observer "), "{listed}");
 }

@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use rustix::process::{Signal, kill_process};
 use zlock_client::Client;
@@ -113,4 +114,44 @@ async fn a_node_that_stops_after_a_delay_is_not_ready_meanwhile_and_its_socket_g
     let stopped = cluster.log(1).lines().rfind(|line| line.contains(": stopped ")).unwrap().to_owned();
     let took = stopped.split_once("took_ms=").unwrap().1.split(' ').next().unwrap().parse::<u64>().unwrap();
     assert!(took >= 2_000, "{stopped}");
+}
+
+/// Lines of a node's log with this message.
+fn lines(cluster: &Cluster, id: u64, message: &str) -> Vec<String> {
+    cluster.log(id).lines().filter(|line| line.contains(message)).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn requests_for_operators_are_logged_with_their_callers() {
+    let cluster = cluster(1, "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"").await;
+    let path = socket(&cluster, 1);
+    let path = path.to_str().unwrap();
+    let as_super = [("--user", "super:test"), ("--endpoints", cluster.endpoint(1))];
+    let as_super: Vec<&str> = as_super.into_iter().flat_map(|(name, value)| [name, value]).collect();
+    let (status, zone) = (["upgrade", "status"], ["member", "update", "1", "--zone", "east"]);
+    done(&cluster, &["member", "list", "--admin-socket", path]).await;
+    done(&cluster, &[&status[..], &as_super].concat()).await;
+    done(&cluster, &[&zone[..], &as_super].concat()).await;
+    let logged = lines(&cluster, 1, "an operator's request");
+    let expected = [
+        ["operator=\"admin-socket\"", "method=GET", "path=\"/v1/admin/members\""],
+        ["operator=\"super\"", "method=GET", "path=\"/v1/admin/upgrade\""],
+        ["operator=\"super\"", "method=PUT", "path=\"/v1/admin/members/1?zone=east\""],
+    ];
+    assert_eq!(logged.len(), expected.len(), "{logged:?}");
+    for (line, words) in logged.iter().zip(expected) {
+        assert!(words.iter().all(|words| line.contains(words)) && line.contains("addr=127.0.0.1"), "{line}");
+    }
+
+    // Refused callers share lines, and cannot forge one.
+    let began = Instant::now();
+    for _ in 0..20 {
+        let refused = Call::get("/v1/admin/members\"forged=1?zone=east").header("authorization", "Basic Ym9iOng=");
+        assert_eq!(cluster.client(1).send(refused).await.unwrap().status, 401);
+    }
+    let logged = lines(&cluster, 1, "a caller who is no operator was refused");
+    let expected = "addr=127.0.0.1 method=GET path=\"/v1/admin/members\\\"forged=1\" times=1";
+    assert!(logged[0].contains(expected) && logged[0].contains("WARN"), "{logged:?}");
+    let pauses = began.elapsed().as_secs() / 10;
+    assert!(logged.len() as u64 <= 1 + pauses, "{logged:?}");
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use zlock_client::api::{EndCause, ProblemType, Ticket, ZnodeInfo};
 
 use crate::cli::{run, zlock};
@@ -139,6 +140,7 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     let at = |name: &str| dir.path().join(name);
     let (mut memory, all) = (Memory::default(), members(&cluster, &[1, 2, 3]));
     cluster.client(1).create("/v1/znodes/kept", "before").await;
+    let seen = cluster.client(1).send(Call::get("/v1/znodes/kept")).await.unwrap().zxid().unwrap();
     take_locks(&cluster, &mut memory).await;
     let held = open(&cluster).await;
     let acquire = Call::post("/v1/locks/held?wait=5s").session(&held).once();
@@ -156,6 +158,10 @@ async fn a_restored_cluster_gives_only_larger_tokens_and_waits_for_clients_of_be
     let kept: ZnodeInfo = cluster.client(3).send(Call::get("/v1/znodes/kept")).await.unwrap().json();
     assert_eq!(kept.data.as_deref(), Some("before"));
     assert_eq!(cluster.client(3).send(Call::get("/v1/znodes/lost")).await.unwrap().status, 404);
+    // A client that watches on is told that it may have missed events.
+    let watch = Call::get(format!("/v1/znodes/kept?watch=data&since={seen}&wait=30s"));
+    let gone = cluster.client(3).send(watch).await.unwrap();
+    assert_eq!((gone.status, gone.problem().kind()), (410, Some(ProblemType::EventsGone)), "{gone:?}");
     refuses_for_now(&cluster, &held).await;
     take_locks(&cluster, &mut memory).await;
     assert!(zookeeper_lets_in(cluster.zookeeper_endpoint(1)));
@@ -214,11 +220,16 @@ async fn one_node_that_is_left_of_three_is_enough_to_begin_again() {
     cluster.catches_up(2, 1).await;
     let refused = zlock_as_operator(&cluster, &["recover", "--inspect", "--data-dir", text(dir.path())]).await;
     assert!(refused.0 == 1 && refused.1.contains("no data directory of a node"), "{refused:?}");
-    // A node that is killed may have applied entries that are on the disks of the others only.
+    cluster.kill(1);
+    cluster.kill(3);
+    // The survivor has no quorum, and saves what it has applied.
+    let local = at("local");
+    done(&cluster, &["backup", "save", "--local", text(&local)]).await;
+    let inspected = done(&cluster, &["backup", "inspect", text(&local)]).await;
+    assert!(inspected.contains("without asking a quorum"), "{inspected}");
+    done(&cluster, &["backup", "verify", text(&local)]).await;
+    // A node that is killed may have applied entries that are not on its disk.
     cluster.stop(2).await;
-    for id in cluster.ids() {
-        cluster.kill(id);
-    }
     cluster.wipe(1);
     cluster.wipe(3);
     let survivor = text(cluster.data_dir(2)).to_owned();
@@ -249,6 +260,15 @@ async fn files_that_cannot_be_trusted_are_refused_in_words() {
     done(&cluster, &["backup", "save", text(&file)]).await;
     let saved = done(&cluster, &["backup", "save", "--dir", text(dir.path()), "--keep", "1"]).await;
     assert!(saved.contains(".zlock-backup: test at zxid"), "{saved}");
+    // A backup that goes to stdout is a whole file, too.
+    let mut to_stdout = zlock(&cluster, &["backup", "save", "-"]);
+    to_stdout.env("ZLOCK_USER", "super:test");
+    let output = tokio::task::spawn_blocking(move || to_stdout.output().unwrap()).await.unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    std::fs::write(&bad, output.stdout).unwrap();
+    assert!(done(&cluster, &["backup", "verify", text(&bad)]).await.starts_with("good: test at zxid"));
+    assert!(done(&cluster, &["backup", "inspect", text(&bad)]).await.contains("SHA-256"));
+    std::fs::remove_file(&bad).unwrap();
     // A client that is no operator is refused, and no file is left of the try.
     let (code, said) = {
         let (code, stdout, stderr) = run(zlock(&cluster, &["backup", "save", text(&bad)])).await;
@@ -282,4 +302,87 @@ async fn files_that_cannot_be_trusted_are_refused_in_words() {
     let (code, said) = zlock_as_operator(&cluster, &low).await;
     assert!(code == 1 && said.contains("is there already"), "{said}");
     cluster.kill(1);
+}
+
+/// Header that proves the super user `super:test`.
+const SUPER: &str = "Basic c3VwZXI6dGVzdA==";
+
+#[tokio::test]
+async fn a_node_makes_one_backup_at_a_time() {
+    let cluster = Cluster::start_with(Options { nodes: 1, settings: SETTINGS, ..Options::default() }).await;
+    // Random bytes cannot be compressed, and are more than the sockets of a connection hold.
+    let mut data = vec![0; 1_000_000];
+    for at in 0..16 {
+        std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut data).unwrap();
+        cluster.client(1).create(&format!("/v1/znodes/{at}"), data.clone()).await;
+    }
+    let endpoint = cluster.endpoint(1);
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 << 10).unwrap();
+    let mut slow = socket.connect(endpoint.parse().unwrap()).await.unwrap();
+    let head = format!("GET /v1/admin/backup HTTP/1.1\r\nhost: {endpoint}\r\nauthorization: {SUPER}\r\n\r\n");
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    slow.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    // The first client reads no further, so its backup stays under way.
+    let backup = Call::get("/v1/admin/backup").header("authorization", SUPER);
+    let second = cluster.client(1).send(backup.clone()).await.unwrap();
+    assert_eq!((second.status, second.problem().kind()), (429, Some(ProblemType::TooMany)), "{second:?}");
+    assert!(second.headers.contains_key("retry-after"), "{second:?}");
+    drop(slow);
+    let third = async || cluster.client(1).send(backup.clone()).await.ok().filter(|answer| answer.status == 200);
+    let third = until("the first backup is given up", third).await;
+    assert!(third.body.len() > 16 * data.len());
+}
+
+/// Runs `zlock restore prepare` with these options. Returns the first fencing token's lower bound
+/// and the grace in milliseconds, or the words of a refusal.
+async fn prepare(cluster: &Cluster, backup: &Path, options: &[&str]) -> Result<(u64, u64), String> {
+    let out = backup.with_extension("seed");
+    let args = ["restore", "prepare", text(backup), "--members", "1=a:1/a:2", "--json", "--out", text(&out)];
+    let (code, said) = zlock_as_operator(cluster, &[&args[..], options].concat()).await;
+    if code != 0 {
+        return Err(said);
+    }
+    std::fs::remove_file(&out).unwrap();
+    let seed: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    Ok((number(&seed["manifest"]["zxid_base"]), number(&seed["manifest"]["decided"]["grace_ms"])))
+}
+
+/// The cluster's zxids are those of a clock that was far ahead, so a restore needs a floor for
+/// fencing tokens.
+#[tokio::test]
+async fn a_restore_goes_by_the_floor_of_tokens_and_the_time_down() {
+    const FLOOR: u64 = 4_000_001_000_000_000;
+    let settings = "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nnode.zxid_base = 4000000000000000";
+    let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("b");
+    done(&cluster, &["backup", "save", text(&file)]).await;
+    let floor = FLOOR.to_string();
+    let with_floor = ["--token-floor", &floor];
+
+    let why = prepare(&cluster, &file, &[]).await.unwrap_err();
+    assert!(why.contains("fencing tokens could fall") && why.contains("set the clock right, or give"), "{why}");
+    let why = prepare(&cluster, &file, &["--token-floor", "1"]).await.unwrap_err();
+    assert!(why.contains("give --token-floor with the largest token that was ever seen, at least 40000000"), "{why}");
+    let why = prepare(&cluster, &file, &["--token-floor", &u64::MAX.to_string()]).await.unwrap_err();
+    assert!(why.contains("give a smaller --token-floor"), "{why}");
+    let (base, grace_ms) = prepare(&cluster, &file, &with_floor).await.unwrap();
+    assert_eq!((base, grace_ms), (FLOOR, 300_000));
+
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let down = async |since: u64| {
+        let since = since.to_string();
+        prepare(&cluster, &file, &[&with_floor[..], &["--down-since", &since]].concat()).await
+    };
+    let (_, grace_ms) = down(now - 100).await.unwrap();
+    assert!(grace_ms > 0 && grace_ms <= 200_000, "{grace_ms}");
+    assert_eq!(down(now - 301).await, Ok((FLOOR, 0)));
+    let why = down(now + 1_000).await.unwrap_err();
+    assert!(why.contains("--down-since is in the future"), "{why}");
+    let both = prepare(&cluster, &file, &["--no-grace", "--down-since", "1"]).await.unwrap_err();
+    assert!(both.contains("cannot be used with"), "{both}");
 }

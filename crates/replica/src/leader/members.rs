@@ -344,8 +344,54 @@ fn outcome(done: Option<Result<(), RaftError<TypeConfig, ClientWriteError<TypeCo
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::join_all;
+
     use super::*;
-    use crate::write::propose::tests::leader;
+    use crate::Config;
+    use crate::node::Node;
+    use crate::write::propose::tests::{create, leader, leader_with, soon};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_learner_that_lacks_many_entries_gets_no_vote() {
+        let data_dir = tempfile::TempDir::new().unwrap();
+        // A member counts as in contact for ten minutes after its last answer.
+        let node = leader_with(&data_dir, |config| config.election_timeout_max_ms = 600_000).await;
+        let (members, (term, _)) = (&node.operators.members, node.consensus.leading_term().unwrap());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let joining = Config {
+            node_id: 2,
+            cluster_id: "test".into(),
+            join: true,
+            members: node.consensus.members(),
+            data_dir: data_dir.path().join("learner"),
+            free_disk_min_bytes: 0,
+            ..Config::default()
+        };
+        let learner = Node::start(joining, listener).await.unwrap();
+        let new = NewMember { id: 2, peer_addr: addr.clone(), http_addr: addr, manual: true, ..NewMember::default() };
+        let standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true };
+        members.add(new, standing).await.unwrap();
+        while members.lag(2) != Some(0) || !members.in_contact(2, term) {
+            tokio::task::yield_now().await;
+        }
+        let why = async |joined| match members.promote(2, Some(Standing { joined, ..standing }), term).await {
+            Err(OrderError::Refused { kind: RefusedOrder::LearnerLagging, why }) => why,
+            done => panic!("{done:?}"),
+        };
+        let fresh = why(false).await;
+        assert!(fresh.contains("lacks 0 entries") && fresh.contains("has not caught up yet"), "{fresh}");
+        learner.shutdown().await;
+        for chunk in 0..3 {
+            let names = (0..=LAG_ENTRIES_MAX / 3).map(|at| format!("{chunk}-{at}"));
+            let writes = names.map(|name| node.proposer.propose(create(&name), soon()));
+            let writes = join_all(writes).await;
+            assert!(writes.iter().all(Result::is_ok), "{:?}", writes.iter().find(|done| done.is_err()));
+        }
+        let behind = why(true).await;
+        assert!(behind.contains("and may lack 5000") && behind.contains("has caught up once"), "{behind}");
+        node.shutdown().await;
+    }
 
     #[tokio::test]
     async fn what_has_no_room_for_a_member_is_named() {

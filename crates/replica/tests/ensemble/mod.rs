@@ -243,7 +243,7 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
 }
 
 /// Pauses before another try, because a node without a leader fails at once.
-async fn pause() {
+pub(crate) async fn pause() {
     tokio::task::yield_now().await;
     tokio::time::timeout(Duration::from_millis(2), std::future::pending::<()>()).await.unwrap_err();
 }

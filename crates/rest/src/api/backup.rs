@@ -23,7 +23,6 @@ use znode::Zxid;
 
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, answer, with_header};
-use crate::request::operator::Operator;
 use crate::request::turns::LastBackup;
 use crate::route::{Route, route};
 
@@ -44,7 +43,7 @@ const PIECES_WAITING: usize = 4;
         description = "The file, in the format of docs/dev/storage-format.md. It is complete if its last 32 bytes are \
             the SHA-256 of all bytes before them", body = Vec<u8>, content_type = "application/octet-stream",
         example = "the bytes of the file")))]
-pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
+pub(crate) async fn save(mut call: Call) -> Answer {
     let local = call.query.flag("local")?;
     std::mem::take(&mut call.query).finish()?;
     let (replica, backups) = (&call.door.replica, &call.door.backups);
@@ -65,12 +64,12 @@ pub(crate) async fn save(operator: Operator, mut call: Call) -> Answer {
         let mut out = Pieces { pieces: pieces.clone(), piece: Vec::with_capacity(PIECE_BYTES) };
         match backup::write(&state, &manifest, &mut out) {
             Ok(written) => {
-                tracing::info!(%operator, zxid = manifest.zxid, bytes = written.bytes, "a backup was written");
+                tracing::info!(zxid = manifest.zxid, bytes = written.bytes, "a backup was written");
                 let ended = LastBackup { at_seconds: now_ms() / 1_000, bytes: written.bytes };
                 *last.lock().unwrap_or_else(PoisonError::into_inner) = ended;
                 let _ = pieces.blocking_send(Piece::End);
             }
-            Err(error) => tracing::info!(%operator, %error, zxid = manifest.zxid, "a backup was given up"),
+            Err(error) => tracing::info!(%error, zxid = manifest.zxid, "a backup was given up"),
         }
         // Freeing the old versions of changed data takes time, too, so it is done before the next
         // backup may start.

@@ -2,11 +2,9 @@
 //! that balancers send no new clients.
 
 use axum::http::StatusCode;
-use tracing::info;
 use zlock_client::api::Drain;
 
 use crate::request::call::{Answer, Call, json};
-use crate::request::operator::Operator;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(look), route!(begin), route!(end)];
@@ -16,7 +14,7 @@ pub(crate) const ROUTES: &[Route] = &[route!(look), route!(begin), route!(end)];
     responses((status = 200,
         description = "Whether the node is drained", body = Drain, example = json!({"node_id": 1, "draining": false,
         "leads": true, "leader": 1}))))]
-pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
+pub(crate) async fn look(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     Ok(told(&call))
 }
@@ -26,11 +24,9 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
 #[utoipa::path(put, path = "/v1/admin/drain", operation_id = "adminDrainBegin", tag = "admin",
     responses((status = 200, description = "The node is drained", body = Drain, example = json!({"node_id": 1,
         "draining": true, "leads": false, "leader": 2}))))]
-pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
+pub(crate) async fn begin(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    if call.door.replica.set_drained(true).await {
-        info!(%operator, "drained");
-    }
+    call.door.replica.set_drained(true).await;
     Ok(told(&call))
 }
 
@@ -38,11 +34,9 @@ pub(crate) async fn begin(operator: Operator, mut call: Call) -> Answer {
 #[utoipa::path(delete, path = "/v1/admin/drain", operation_id = "adminDrainEnd", tag = "admin",
     responses((status = 200, description = "The node is no longer drained", body = Drain, example = json!({"node_id": 1,
         "draining": false, "leads": false, "leader": 2}))))]
-pub(crate) async fn end(operator: Operator, mut call: Call) -> Answer {
+pub(crate) async fn end(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
-    if call.door.replica.set_drained(false).await {
-        info!(%operator, "drained no more");
-    }
+    call.door.replica.set_drained(false).await;
     Ok(told(&call))
 }
 

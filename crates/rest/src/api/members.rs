@@ -5,7 +5,6 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use replica::{MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 use serde_json::{Value, json};
-use tracing::info;
 use zlock_client::api::ProblemType::{
     AlreadyMember, AnotherNodeAnswers, ChangeInProgress, IdUsedBefore, LastVoter, LearnerLagging, LearnerSilent,
     MemberHasOtherData, MemberUnreachable, NoMember, TooManyLearners, TransferFailed, WouldLoseQuorum,
@@ -15,7 +14,6 @@ use zlock_client::api::{MemberState, Members, ProblemType, RemovedMember, Transf
 use crate::openapi::examples::ZXID;
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
-use crate::request::operator::Operator;
 use crate::route::{Route, route};
 
 /// Problems that any change of the members may have.
@@ -54,7 +52,7 @@ fn shown_members() -> Value {
 /// Lists the members, as the leader knows them.
 #[utoipa::path(get, path = "/v1/admin/members", operation_id = "adminMembersLook", tag = "admin",
     responses((status = 200, description = "The members", body = Members, example = shown_members)))]
-pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
+pub(crate) async fn look(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     ordered(&call, Order::Members).await
 }
@@ -76,7 +74,7 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
             description = "id of the voter that the new member replaces")),
     responses((status = 200, description = "The node is a member, and not yet a voter", body = Members,
         example = shown_members)))]
-pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
+pub(crate) async fn add(mut call: Call) -> Answer {
     let missing = |name: &'static str| move || Problem::bad(name, "missing");
     let new = NewMember {
         id: call.query.get("id")?.ok_or_else(missing("id"))?,
@@ -88,7 +86,6 @@ pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
         replaces: call.query.get("replaces")?,
     };
     std::mem::take(&mut call.query).finish()?;
-    info!(%operator, id = new.id, peer_addr = new.peer_addr, replaces = new.replaces, "a member is to be added");
     ordered(&call, Order::Add(new)).await
 }
 
@@ -96,10 +93,9 @@ pub(crate) async fn add(operator: Operator, mut call: Call) -> Answer {
 #[utoipa::path(post, path = "/v1/admin/members/{id}/promote", operation_id = "adminMembersPromote", tag = "admin",
     params(("id" = u64, Path, minimum = 1, example = 6, description = "id of the learner")),
     responses((status = 200, description = "The learner has become a voter", body = Members, example = shown_members)))]
-pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
+pub(crate) async fn promote(Path(id): Path<String>, mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let id = member_id(&id)?;
-    info!(%operator, id, "a learner is to be promoted");
     ordered(&call, Order::Promote { id }).await
 }
 
@@ -114,12 +110,11 @@ pub(crate) async fn promote(operator: Operator, Path(id): Path<String>, mut call
             description = "place of the member, as a note for people")),
     responses((status = 200,
         description = "The member has the new addresses and zone", body = Members, example = shown_members)))]
-pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
+pub(crate) async fn update(Path(id): Path<String>, mut call: Call) -> Answer {
     let (peer_addr, http_addr) = (call.query.take("peer_addr")?, call.query.take("http_addr")?);
     let zone = call.query.take("zone")?;
     std::mem::take(&mut call.query).finish()?;
     let id = member_id(&id)?;
-    info!(%operator, id, peer_addr, http_addr, zone, "a member has moved");
     ordered(&call, Order::Update { id, peer_addr, http_addr, zone }).await
 }
 
@@ -130,11 +125,10 @@ pub(crate) async fn update(operator: Operator, Path(id): Path<String>, mut call:
             description = "true: remove the member even if the remaining voters in contact with the leader are no \
                 quorum")),
     responses((status = 200, description = "The removal has begun", body = Members, example = shown_members)))]
-pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call: Call) -> Answer {
+pub(crate) async fn remove(Path(id): Path<String>, mut call: Call) -> Answer {
     let force = call.query.flag("force")?;
     std::mem::take(&mut call.query).finish()?;
     let id = member_id(&id)?;
-    info!(%operator, id, force, "a member is to be removed");
     ordered(&call, Order::Remove { id, force }).await
 }
 
@@ -145,10 +139,9 @@ pub(crate) async fn remove(operator: Operator, Path(id): Path<String>, mut call:
             among equals with the smallest lag")),
     responses((status = 200, description = "The new leader leads", body = Transfer, example = json!({"from": 1, "to": 2,
         "term": 8, "took_ms": 14}))))]
-pub(crate) async fn transfer(operator: Operator, mut call: Call) -> Answer {
+pub(crate) async fn transfer(mut call: Call) -> Answer {
     let to = call.query.get("to")?;
     std::mem::take(&mut call.query).finish()?;
-    info!(%operator, to, "leadership is to be transferred");
     ordered(&call, Order::Transfer { to }).await
 }
 

@@ -3,13 +3,11 @@
 
 use axum::http::StatusCode;
 use replica::{FinalizeOutcome, MemberProgram, UpgradeStatus};
-use tracing::info;
 use zlock_client::api::ProblemType::MembersNotReady;
 use zlock_client::api::{MemberUpgrade, ProblemType, Upgrade};
 
 use crate::problem::Problem;
 use crate::request::call::{Answer, Call, json};
-use crate::request::operator::Operator;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[MembersNotReady]], ..route!(finalize) }];
@@ -21,7 +19,7 @@ pub(crate) const ROUTES: &[Route] = &[route!(look), Route { problems: &[&[Member
         description = "The cluster's level, and the levels that each member knows",
         body = Upgrade, example = json!({"level": 1, "next_level": 2,
         "members": [{"id": 1, "version": "0.2.0", "level_min": 1, "level_max": 2, "reachable": true}]}))))]
-pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
+pub(crate) async fn look(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica.upgrade(call.door.read_deadline()).await?;
     Ok(told(&call, &status))
@@ -34,15 +32,12 @@ pub(crate) async fn look(_: Operator, mut call: Call) -> Answer {
     responses((status = 200, description = "The cluster has this level", body = Upgrade,
         example = json!({"level": 2, "members": [{"id": 1, "version": "0.2.0", "level_min": 1, "level_max": 2,
         "reachable": true}]}))))]
-pub(crate) async fn finalize(operator: Operator, mut call: Call) -> Answer {
+pub(crate) async fn finalize(mut call: Call) -> Answer {
     let level = call.query.get::<u16>("level")?;
     std::mem::take(&mut call.query).finish()?;
     let finalized = call.door.replica.finalize(level, call.door.propose_deadline()).await;
     match finalized {
-        Ok(FinalizeOutcome::Done(status)) => {
-            info!(%operator, level = status.level, "the cluster's level was asked for");
-            Ok(told(&call, &status))
-        }
+        Ok(FinalizeOutcome::Done(status)) => Ok(told(&call, &status)),
         Ok(FinalizeOutcome::NotReady { level, status }) => {
             Err(Problem::new(ProblemType::MembersNotReady, not_ready(level, &status)))
         }

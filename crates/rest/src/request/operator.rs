@@ -2,18 +2,20 @@
 //!
 //! An operator is the super user, a client whose certificate has a subject listed in
 //! `admin.operators`, or a caller on the admin socket. File permissions let only the node's own
-//! user open that socket. The layer [`operators_only`] checks every route under `/v1/admin/`, so
-//! that no handler can omit the check.
+//! user open that socket. The layer [`operators_only`] checks and logs every request under
+//! `/v1/admin/`, so that no handler can omit the check or the log line.
 
 use std::fmt;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Request, State};
-use axum::http::request::Parts;
+use accept::Seldom;
+use axum::extract::{Request, State};
 use axum::http::{Extensions, HeaderMap};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Router};
+use tokio::time::Instant;
+use tracing::{info, warn};
 use zlock_client::api::ProblemType;
 use znode::SUPER;
 
@@ -23,9 +25,9 @@ use crate::problem::Problem;
 use crate::request::door::Door;
 use crate::request::identity::{AUTHORIZATION, identities};
 
-/// Operator that makes a request. Handlers of `/v1/admin/` write it to the program's log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Operator {
+/// Operator that makes a request.
+#[derive(Debug)]
+enum Operator {
     /// The super user, who has sent its password.
     Super,
     /// A client with this certificate subject.
@@ -49,14 +51,39 @@ pub(crate) fn is_by_admin_socket(extensions: &Extensions) -> bool {
     extensions.get::<ByAdminSocket>().is_some()
 }
 
-/// Layer in front of every route under `/v1/admin/`, which refuses callers who are no operators.
-pub(crate) async fn operators_only(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
-    match Operator::of(request.extensions(), request.headers(), &door.config) {
+/// State of [`operators_only`].
+#[derive(Clone)]
+pub(crate) struct OperatorGate {
+    door: Arc<Door>,
+    /// Limit on the log lines about callers who are no operators.
+    refused: Arc<Seldom>,
+}
+
+impl OperatorGate {
+    pub(crate) fn new(door: &Arc<Door>) -> OperatorGate {
+        OperatorGate { door: Arc::clone(door), refused: Arc::default() }
+    }
+}
+
+/// Layer in front of every route under `/v1/admin/`. It logs each request of an operator, and
+/// refuses callers who are no operators.
+pub(crate) async fn operators_only(State(gate): State<OperatorGate>, request: Request, next: Next) -> Response {
+    let (method, uri) = (request.method(), request.uri());
+    let addr = request.extensions().get::<Peer>().map(|peer| tracing::field::display(peer.addr()));
+    // The operator and the path are logged as strings, which are quoted, so that no caller's text
+    // can forge a log line.
+    match Operator::of(request.extensions(), request.headers(), &gate.door.config) {
         Ok(operator) => {
-            request.extensions_mut().insert(operator);
+            let (operator, path) = (operator.to_string(), uri.path_and_query().map_or("", |path| path.as_str()));
+            info!(operator, addr, %method, path, "an operator's request");
             next.run(request).await
         }
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            if let Some(times) = gate.refused.note(Instant::now()) {
+                warn!(addr, %method, path = uri.path(), times, "a caller who is no operator was refused");
+            }
+            problem.into_response()
+        }
     }
 }
 
@@ -93,15 +120,6 @@ const READABLE: &str = "the super user's password came over plain HTTP from anot
 
 fn refused(why: &str) -> Problem {
     Problem::new(ProblemType::OperatorOnly, why)
-}
-
-impl FromRequestParts<Arc<Door>> for Operator {
-    type Rejection = Problem;
-
-    /// Returns the operator that the layer has found. A route without the layer refuses everybody.
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<Door>) -> Result<Operator, Problem> {
-        parts.extensions.get().cloned().ok_or_else(|| refused(HOW))
-    }
 }
 
 /// Formats the operator for the program's log.

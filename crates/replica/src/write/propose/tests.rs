@@ -14,25 +14,31 @@ pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-fn create(name: &str) -> Request {
+pub(crate) fn create(name: &str) -> Request {
     Request::new(Op::Znode(ZnodeOp::Create(Create::new(ZPath::root(), name))))
 }
 
 /// Starts a node that is the only one of its ensemble, leads, and allows four proposals at the
 /// same time.
 pub(crate) async fn leader(data_dir: &tempfile::TempDir) -> Arc<Node> {
+    leader_with(data_dir, |config| config.proposals_max = 4).await
+}
+
+/// Starts a node that is the only one of its ensemble, and leads. `change` adapts its
+/// configuration.
+pub(crate) async fn leader_with(data_dir: &tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Arc<Node> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
-    let config = Config {
+    let mut config = Config {
         node_id: 1,
         cluster_id: "test".into(),
         zxid_base: Some(0),
         members: vec![Member { id: 1, peer_addr: addr.clone(), http_addr: addr }],
         data_dir: data_dir.path().join("node"),
         free_disk_min_bytes: 0,
-        proposals_max: 4,
         ..Config::default()
     };
+    change(&mut config);
     let node = Node::start(config, listener).await.unwrap();
     while let Err(error) = node.proposer.propose(create("first"), soon()).await {
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");

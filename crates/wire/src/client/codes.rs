@@ -3,9 +3,9 @@
 use jute::error;
 use znode::{Error, Refusal, State, Zxid};
 
-/// Returns the error code for the answer to a refused request. `None` closes the connection instead,
-/// because the session has ended or has moved to another connection; the client learns at its next
-/// connect whether the session still exists.
+/// Returns the error code for the answer to a refused request. `None` closes the connection
+/// instead, because the session has ended or has moved to another connection; the client learns at
+/// its next connect whether the session still exists.
 ///
 /// The state machine's table of errors has the codes. A refusal at a limit that ZooKeeper does not
 /// have gets the most similar code of ZooKeeper, because clients know no others.

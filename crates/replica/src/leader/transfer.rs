@@ -75,9 +75,9 @@ impl Transfer {
         Ok(to)
     }
 
-    /// Makes proposals wait while leadership is transferred, until the guard is dropped. Fails while
-    /// another transfer is under way, because the transfer that ends first would end the pause of
-    /// both.
+    /// Makes proposals wait while leadership is transferred, until the guard is dropped. Fails
+    /// while another transfer is under way, because the transfer that ends first would end the
+    /// pause of both.
     fn hold(&self, term: u64) -> Result<Defer<impl Fn()>, OrderError> {
         let holds = &self.consensus.holds;
         if self.consensus.hands_over_in(term) || !holds.send_if_modified(|held| !std::mem::replace(held, true)) {

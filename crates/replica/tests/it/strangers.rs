@@ -13,7 +13,7 @@ use crate::stranger::{
 use replica::Config;
 use storage::codec::{self, LogIdRecord, MembershipRecord, PayloadRecord, VoteRecord};
 use tokio::time::timeout;
-use znode::{Limits, Op, Request, Term, encode_request};
+use znode::{LEVEL_MAX, Limits, Op, Request, Term, encode_request};
 
 fn patient(config: &mut Config) {
     config.election_timeout_min_ms = 1_000;
@@ -397,7 +397,7 @@ async fn a_refusal_tells_a_stranger_neither_the_cluster_nor_its_members() {
     let later = [
         (Hello { version: 9, ..own.clone() }, 1u32, (4u16, 4u16)),
         (Hello { version: 3, ..own.clone() }, 1, (4, 4)),
-        (Hello { level: 9, ..own.clone() }, 2, (1, 1)),
+        (Hello { level: 9, ..own.clone() }, 2, (1, LEVEL_MAX)),
     ];
     for (hello, kind, known) in later {
         let refusals = Stranger::hasty(ensemble.addr(0), &hello).await.records().await;

@@ -45,16 +45,11 @@ pub(crate) enum QueueAdmission {
 }
 
 impl State {
-    pub(crate) fn acquire(
-        &mut self,
-        acquire: &Acquire,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn acquire(&mut self, acquire: &Acquire, effects: &mut Effects) -> Result<Reply, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
-        let id = context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
-        let hold = context.hold().map_err(refuse)?;
+        let id = effects.context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        let hold = effects.context.hold().map_err(refuse)?;
         if lock.is_root() {
             return Err(refuse(Error::BadArguments));
         }
@@ -65,23 +60,23 @@ impl State {
         // The answer and the key may be forgotten in the session, but the ticket still has the key
         // of a retry.
         if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, context.attempt);
+            return self.acquire_again(&ticket, id, hold.key, effects.context.attempt);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => {
                 self.check_limit(lock, acquire.mode).map_err(refuse)?;
                 self.hold_once_more(&ticket, hold)
             }
-            None => self.acquire_anew(NewTicket { acquire, session: id, hold, part: false }, context, effects),
+            None => self.acquire_anew(NewTicket { acquire, session: id, hold, part: false }, effects),
         }
     }
 
     /// Adds a new ticket to a queue. If the queue has as many waiters as its settings allow, a
     /// ticket that is not granted the lock at once is refused, and the former state is put back.
-    fn acquire_anew(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
+    fn acquire_anew(&mut self, new: NewTicket<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
         let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
         let before = is_full.then(|| self.clone());
-        let answer = self.enter_queue(new, context, effects);
+        let answer = self.enter_queue(new, effects);
         if let (Some(before), Err(_)) = (before, &answer) {
             *self = before;
             effects.clear();
@@ -89,24 +84,24 @@ impl State {
         answer
     }
 
-    fn enter_queue(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
+    fn enter_queue(&mut self, new: NewTicket<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
         let NewTicket { acquire, session: id, .. } = new;
         let (lock, priority) = (&acquire.lock, acquire.priority);
-        let way = self.way_into(lock, context)?;
+        let way = self.way_into(lock, &effects.context)?;
         if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
             return Err(Refusal::at(Error::LockNotManaged, lock));
         }
         if let Some(own) = self.sessions()[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
             return Err(Refusal::at(Error::BlockedByOwnSession, own));
         }
-        let ticket = match self.enqueue(new, way, context, effects)? {
+        let ticket = match self.enqueue(new, way, effects)? {
             QueueAdmission::At(ticket) => ticket,
             QueueAdmission::NotLetIn(answer) => return Ok(answer),
         };
         if priority > 0 {
             self.prioritize(&ticket, priority);
         }
-        self.grant_ready(context, effects);
+        self.grant_ready(effects);
         self.check_waiters(&ticket)?;
         self.acquired(&ticket)
     }
@@ -116,11 +111,10 @@ impl State {
         ticket: &ZPath,
         attempt: Attempt,
         if_waiting: bool,
-        context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        let id = self.check_ticket(ticket, context).map_err(refuse)?;
+        let id = self.check_ticket(ticket, &effects.context).map_err(refuse)?;
         let counting = self.counts_for(ticket);
         let found = self.tree()[&counting].contender().and_then(|contender| {
             let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
@@ -147,7 +141,7 @@ impl State {
         // After the withdrawal the client may use the key for a new acquire.
         self.edit_session(id, |session| session.requests.forget(&hold.key));
         if last {
-            self.remove(ticket, context, effects);
+            self.remove(ticket, effects);
         } else {
             self.edit_contender(&counting, |contender| contender.holds.remove(index));
         }
@@ -173,7 +167,6 @@ impl State {
         &mut self,
         new: NewTicket<'_>,
         way: Way,
-        context: &Context,
         effects: &mut Effects,
     ) -> Result<QueueAdmission, Refusal> {
         let NewTicket { acquire, session: id, hold, part } = new;
@@ -208,16 +201,10 @@ impl State {
         let at_end = !held_at_once && missing.is_empty() && !part;
         let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode, upgraded: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
-            return Ok(QueueAdmission::NotLetIn(self.refuse_deadlock(
-                &newcomer,
-                &acquire.label,
-                cycle,
-                context,
-                effects,
-            )));
+            return Ok(QueueAdmission::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, effects)));
         }
         let acl = Arc::clone(&parent.acl);
-        self.make_containers(&missing, &acl, context, effects);
+        self.make_containers(&missing, &acl, effects);
         let contender = Contender {
             mode,
             owner: acquire.owner.clone(),
@@ -232,7 +219,7 @@ impl State {
         if let LockMode::Lease { limit, .. } = mode {
             self.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
-        self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, context, effects);
+        self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, effects);
         Ok(QueueAdmission::At(ticket))
     }
 

@@ -14,12 +14,10 @@
 
 use crate::edits::effects::Effects;
 use crate::entry::txn_outcome::WaitsFor;
-use crate::operations::acquire::{NewTicket, QueueAdmission};
+use crate::operations::acquire::QueueAdmission;
 use crate::operations::deadlock::Newcomer;
 use crate::state::locks::MultiLock;
-use crate::{
-    Acquire, AcquireAll, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath,
-};
+use crate::{Acquire, AcquireAll, Contender, Error, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath};
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
 const PARTS_MAX: usize = 64;
@@ -39,7 +37,7 @@ impl State {
             return self.count_hold(&ticket, hold);
         }
         let before = self.clone();
-        let answer = self.enter_all(wish, id, hold, effects);
+        let answer = self.enter_all(wish, id, effects);
         if !matches!(answer, Ok(Reply::Acquired { .. })) {
             *self = before;
             effects.clear();
@@ -52,17 +50,11 @@ impl State {
 
     /// Adds all tickets of a multi-lock to their queues, makes grants, and searches for a cycle of
     /// waits.
-    fn enter_all(
-        &mut self,
-        wish: &AcquireAll,
-        id: SessionId,
-        hold: Hold,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    fn enter_all(&mut self, wish: &AcquireAll, id: SessionId, effects: &mut Effects) -> Result<Reply, Refusal> {
         // No ticket can wait for an owner without tickets.
         let owner = &*wish.owner;
         let waited_for = self.has_ticket(id, owner);
-        let first = self.enqueue_all(wish, id, hold, effects)?;
+        let first = self.enqueue_all(wish, effects)?;
         self.grant_ready(effects);
         let multi = self.locks().multi(effects.context.zxid).cloned().expect("it was made just above");
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
@@ -141,20 +133,13 @@ impl State {
         Ok(())
     }
 
-    fn enqueue_all(
-        &mut self,
-        wish: &AcquireAll,
-        id: SessionId,
-        hold: Hold,
-        effects: &mut Effects,
-    ) -> Result<ZPath, Refusal> {
+    fn enqueue_all(&mut self, wish: &AcquireAll, effects: &mut Effects) -> Result<ZPath, Refusal> {
         let mut tickets: Vec<ZPath> = Vec::with_capacity(wish.parts.len());
         for index in 0..wish.parts.len() {
-            let (acquire, hold) = (wish.part(index, &wish.owner), hold.clone());
+            let acquire = wish.part(index, &wish.owner);
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
             let way = self.way_into(&acquire.lock, &effects.context).map_err(at)?;
-            let new = NewTicket { acquire: &acquire, session: id, hold, part: true };
-            let QueueAdmission::At(ticket) = self.enqueue(new, way, effects).map_err(at)? else {
+            let QueueAdmission::At(ticket) = self.enqueue(&acquire, way, true, effects).map_err(at)? else {
                 // Unreachable: parts are added without a search for deadlocks.
                 return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
             };

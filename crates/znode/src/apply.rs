@@ -7,8 +7,8 @@ use crate::edits::history::end_of;
 use crate::operations::readings;
 use crate::state::session::RequestRecord;
 use crate::{
-    Attempt, Error, EventRecord, LockGuard, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State,
-    Txn, TxnOutcome, WriteTurn, ZPath, ZnodeOp, Zxid, encode_txn, fingerprint,
+    Error, EventRecord, LockGuard, LogPosition, Op, Refusal, Reply, Request, State, Txn, TxnOutcome, ZPath, ZnodeOp,
+    Zxid, encode_txn, fingerprint,
 };
 
 impl State {
@@ -76,50 +76,45 @@ impl State {
             false => self.authenticate(&credential).map(|session| session.id),
         });
         let session = known.and_then(Result::ok);
-        let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms()) };
+        let context = Context::new(at, self.time_ms());
+        let context = Context { session, identities, address, key, attempt, guard, turn, ..context };
         let mut effects = Effects::new(context);
         let (zxid, answer) = match known {
             // The credential is wrong or expired, so the refusal is not kept under the request's
             // key.
             Some(Err(error)) => (at.zxid, Err(error.into())),
-            _ => self.answer(guard, turn, op, &mut effects),
+            _ => self.answer(op, &mut effects),
         };
         (zxid, answer, effects)
     }
 
     /// Executes a request, or repeats the answer that is kept under its idempotency key. The caller
     /// has checked the credential, if there is one.
-    fn answer(
-        &mut self,
-        guard: Option<LockGuard>,
-        turn: Option<WriteTurn>,
-        op: Op,
-        effects: &mut Effects,
-    ) -> (Zxid, Result<Reply, Refusal>) {
-        let Context { zxid: now, session, key, attempt, .. } = effects.context;
+    fn answer(&mut self, op: Op, effects: &mut Effects) -> (Zxid, Result<Reply, Refusal>) {
+        let Context { zxid: now, session, key, .. } = effects.context;
         let Some(key) = key else {
-            return (now, self.guarded(guard, turn, op, effects));
+            return (now, self.guarded(op, effects));
         };
         let Some(id) = session else {
             return (now, Err(Error::SessionRequired.into()));
         };
-        let fingerprint = fingerprint(&op, guard.as_ref());
+        let fingerprint = fingerprint(&op, effects.context.guard.as_ref());
         if let Some(answered) = self.sessions()[&id].requests.get(&key).cloned() {
             if answered.fingerprint != fingerprint {
                 return (now, Err(Error::RequestKeyReused.into()));
             }
-            return self.answer_again(&op, id, key, attempt, &answered);
+            return self.answer_again(&op, &answered, &effects.context);
         }
         let full_at = Some(self.state_bytes()).filter(|bytes| self.is_full_of_keys(*bytes));
         if full_at.is_some() && !gives_back(&op) {
             // An acquire may have been applied although its key is forgotten; its ticket still has
             // the key.
-            return match self.counted_under(&op, id, key) {
-                Some(Some(ticket)) => (now, self.acquire_again(&ticket, id, key, attempt)),
+            return match self.counted_under(&op, &effects.context) {
+                Some(Some(ticket)) => (now, self.acquire_again(&ticket, &effects.context)),
                 _ => (now, Err(Error::QuotaExceeded.into())),
             };
         }
-        let answer = self.guarded(guard, turn, op, effects);
+        let answer = self.guarded(op, effects);
         let answered = RequestRecord { zxid: now, fingerprint, answer: Some(answer.clone()) };
         // The answer is kept only if the operation freed at least as much memory as the answer
         // takes.
@@ -131,14 +126,7 @@ impl State {
 
     /// Answers a retry, whose idempotency key the session has used before for an equal request:
     /// with the stored answer or, for an acquire, with the present state of its ticket.
-    fn answer_again(
-        &mut self,
-        op: &Op,
-        id: SessionId,
-        key: RequestKey,
-        attempt: Attempt,
-        answered: &RequestRecord,
-    ) -> (Zxid, Result<Reply, Refusal>) {
+    fn answer_again(&mut self, op: &Op, answered: &RequestRecord, context: &Context) -> (Zxid, Result<Reply, Refusal>) {
         let now = self.last_zxid();
         let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
         let ticket = match &answered.answer {
@@ -149,17 +137,18 @@ impl State {
                 return (now, Err(Refusal::at(Error::NoNode, path)));
             }
             Some(answer) => return (answered.zxid, answer.clone()),
-            None => self.counted_under(op, id, key).flatten(),
+            None => self.counted_under(op, context).flatten(),
         };
         match ticket {
-            Some(ticket) => (now, self.acquire_again(&ticket, id, key, attempt)),
+            Some(ticket) => (now, self.acquire_again(&ticket, context)),
             None => (now, Err(Error::RequestKeyEvicted.into())),
         }
     }
 
     /// The ticket of an earlier acquire or upgrade with this idempotency key; `Some(None)` if there
     /// is no such ticket. `None` if `op` is neither an acquire nor an upgrade.
-    fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
+    fn counted_under(&self, op: &Op, context: &Context) -> Option<Option<ZPath>> {
+        let (id, key) = context.session.zip(context.key)?;
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),
             Op::AcquireAll(wish) => self.all_with(id, wish, key),
@@ -168,17 +157,10 @@ impl State {
         })
     }
 
-    fn guarded(
-        &mut self,
-        guard: Option<LockGuard>,
-        turn: Option<WriteTurn>,
-        op: Op,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
-        if let Some(guard) = guard {
+    fn guarded(&mut self, op: Op, effects: &mut Effects) -> Result<Reply, Refusal> {
+        if let Some(LockGuard { lock, token }) = &effects.context.guard {
             // A client that may not read the lock can only use the token of its own session's
             // ticket as guard.
-            let LockGuard { lock, token } = &guard;
             let held = match self.may_read(lock, &effects.context.identities) {
                 true => readings::is_held_with(self, lock, *token),
                 false => {
@@ -186,10 +168,10 @@ impl State {
                 }
             };
             if !held {
-                return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
+                return Err(Refusal::at(Error::LockNotHeld, lock));
             }
         }
-        if let Some(turn) = turn {
+        if let Some(turn) = effects.context.turn {
             self.take_turn(turn, &effects.context)?;
         }
         effects.end = end_of(&op);

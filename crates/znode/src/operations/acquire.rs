@@ -46,7 +46,7 @@ impl State {
         // The answer and the key may be forgotten in the session, but the ticket still has the key
         // of a retry.
         if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, effects.context.attempt);
+            return self.acquire_again(&ticket, &effects.context);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => {

@@ -31,7 +31,7 @@ impl State {
             return Err(Error::DataTooLarge.into());
         }
         if let Some(ticket) = self.all_with(id, wish, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, effects.context.attempt);
+            return self.acquire_again(&ticket, &effects.context);
         }
         if let Some(ticket) = self.same_set(id, wish)? {
             return self.count_hold(&ticket, hold);

@@ -35,7 +35,7 @@ impl State {
         // The answer and the key may be forgotten in the session, but the ticket still has the key
         // of a retry.
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
-            return self.acquire_again(&writer, id, key, effects.context.attempt);
+            return self.acquire_again(&writer, &effects.context);
         }
         let contender = self.tree()[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
         let contender = contender.ok_or_else(|| refuse(Error::BadArguments))?;

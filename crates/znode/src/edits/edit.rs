@@ -8,6 +8,7 @@ use crate::edits::budget::steps_to;
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::tree::quota::Growth;
+use crate::tree::znode::Changes;
 use crate::{Acl, Contender, Error, EventKind, Kind, Refusal, Reply, Stat, State, ZPath, Znode};
 
 /// Number of creates after which a parent has no sequence numbers left. The next number would wrap
@@ -28,23 +29,27 @@ impl State {
         effects.steps += steps_to(path);
         let Context { zxid, time_ms, .. } = effects.context;
         let parent = path.parent().expect("only the root has no parent, and it is always there");
-        let node = Znode {
-            kind: new.kind,
-            data: new.data,
-            acl: new.acl,
-            czxid: zxid,
+        let changes = Changes {
             mzxid: zxid,
             pzxid: zxid,
             ctime_ms: time_ms,
             mtime_ms: time_ms,
             emptied_ms: time_ms,
+            ..Changes::default()
+        };
+        let node = Znode {
+            kind: new.kind,
+            data: new.data,
+            acl: new.acl,
+            czxid: zxid,
+            changes,
             contender: new.contender.map(Arc::new),
             ..Znode::default()
         };
         let (stat, bytes, acl) = (node.stat(), node.data.len() as u64, self.readers(path, &node));
         self.link(path, &parent, node, |parent| {
-            parent.creates += 1;
-            parent.pzxid = zxid;
+            parent.changes.creates += 1;
+            parent.changes.pzxid = zxid;
         });
         let told = self.quota_created(path, bytes);
         if self.tree()[path].number(path.name()).is_some() {
@@ -81,7 +86,7 @@ impl State {
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let node = self.existing(path)?;
-        expect_version(version, node.version).map_err(refuse)?;
+        expect_version(version, node.changes.version).map_err(refuse)?;
         if data.len() > self.limits().data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
@@ -106,9 +111,9 @@ impl State {
         let Context { zxid, time_ms, .. } = effects.context;
         let stat = self.edit_znode(path, |node| {
             node.data = data.into();
-            node.version = next_version(node.version);
-            node.mzxid = zxid;
-            node.mtime_ms = time_ms;
+            node.changes.version = next_version(node.changes.version);
+            node.changes.mzxid = zxid;
+            node.changes.mtime_ms = time_ms;
             node.stat()
         });
         self.tell(EventKind::DataChanged, path, effects);
@@ -171,7 +176,7 @@ pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
 
 /// The sequence number of the parent's next sequential child.
 pub(crate) fn next_number(parent: &Znode) -> Result<u64, Error> {
-    if parent.creates < SEQUENCE_MAX { Ok(parent.creates) } else { Err(Error::SequenceExhausted) }
+    if parent.changes.creates < SEQUENCE_MAX { Ok(parent.changes.creates) } else { Err(Error::SequenceExhausted) }
 }
 
 pub(crate) fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {

@@ -123,7 +123,7 @@ impl State {
             } else {
                 String::new()
             },
-            enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
+            enqueued: Moment { zxid: node.czxid, time_ms: node.changes.ctime_ms },
             grant,
             ended: effects.context.moment(),
             end,

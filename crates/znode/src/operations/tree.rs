@@ -123,7 +123,7 @@ impl State {
         };
         let node = self.existing(path)?;
         permit(&self.tree()[parent].acl, DELETE, &effects.context).map_err(refuse)?;
-        expect_version(version, node.version).map_err(refuse)?;
+        expect_version(version, node.changes.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
         }
@@ -135,7 +135,7 @@ impl State {
         let refuse = |error| Refusal::at(error, path);
         let node = self.existing(path)?;
         permit(self.acl_of(path, node), READ, context).map_err(refuse)?;
-        expect_version(version, node.version).map_err(refuse)?;
+        expect_version(version, node.changes.version).map_err(refuse)?;
         Ok(Reply::Done)
     }
 
@@ -149,7 +149,7 @@ impl State {
         let refuse = |error| Refusal::at(error, path);
         let node = self.existing(path)?;
         self.permit_acl(path, node, context).map_err(refuse)?;
-        expect_version(version, node.aversion).map_err(refuse)?;
+        expect_version(version, node.changes.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
         self.check_acl_room(path, &acl)?;
         // A container with its own ACL becomes persistent. If it were collected, the next acquire
@@ -161,7 +161,7 @@ impl State {
             if own && node.kind == Kind::Container {
                 node.kind = Kind::Persistent;
             }
-            node.aversion = next_version(node.aversion);
+            node.changes.aversion = next_version(node.changes.aversion);
             node.stat()
         });
         Ok(Reply::Set { stat })
@@ -208,7 +208,7 @@ impl State {
         };
         let number = made.as_str().as_bytes().last_chunk::<10>()?;
         let parent = made.parent().filter(|_| number.iter().all(u8::is_ascii_digit))?;
-        let used = self.node(&parent)?.creates;
+        let used = self.node(&parent)?.changes.creates;
         Some((parent, used))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls::CertificateError;
 use tokio_rustls::rustls::Error::InvalidCertificate;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
-use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 
@@ -45,21 +45,20 @@ impl Trust {
             Clients::MayHaveCertificates => verifier.allow_unauthenticated(),
             Clients::MustHaveCertificates => verifier,
         };
-        let verifier = match &self.crl {
-            None => verifier,
-            Some(crl) => verifier.with_crls(crl.revocations()?).allow_unknown_revocation_status(),
-        };
+        let verifier = verifier.with_crls(self.revocations()?).allow_unknown_revocation_status();
         verifier.build().map_err(|error| self.faulty().unusable(error.to_string()))
     }
 
     /// Makes the verifier of servers' certificates.
     pub(crate) fn of_servers(&self) -> Result<Arc<WebPkiServerVerifier>, Error> {
         let verifier = WebPkiServerVerifier::builder_with_provider(self.ca.roots()?, files::provider());
-        let verifier = match &self.crl {
-            None => verifier,
-            Some(crl) => verifier.with_crls(crl.revocations()?).allow_unknown_revocation_status(),
-        };
+        let verifier = verifier.with_crls(self.revocations()?).allow_unknown_revocation_status();
         verifier.build().map_err(|error| self.faulty().unusable(error.to_string()))
+    }
+
+    /// Reads the lists of revocations. Without any, a verifier checks no revocation.
+    fn revocations(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
+        self.crl.as_ref().map_or_else(|| Ok(Vec::new()), PemFile::revocations)
     }
 
     /// Checks that one of these authorities has signed this program's own certificate, the first of

@@ -143,5 +143,5 @@ pub use reception::Reception;
 pub use replica::{OpenConnection, Replica};
 pub use storage::{Durations, WORK, descriptors_wanted, random_uuid, want_descriptors};
 pub use view::observer::{Observer, Observing};
-pub use view::watches::{EventBatch, EventKinds, Step, WatchKey};
+pub use view::watches::{EventBatch, EventKinds, EventQuery, Step, WatchKey};
 pub use znode::ZXID_BASE_MAX;

@@ -10,7 +10,7 @@ use openraft::storage::RaftLogStorage;
 use sha2::{Digest, Sha256};
 use storage::TypeConfig;
 use tokio::time::Instant;
-use znode::{Credential, Identity, Request, SessionId, State, Term, TxnOutcome, Zxid};
+use znode::{Credential, Request, SessionId, State, Term, TxnOutcome};
 
 use crate::follower::session_heartbeats::Touch;
 use crate::local::session_tracker::Silence;
@@ -19,9 +19,9 @@ use crate::operate::health::health;
 use crate::read::Consistency;
 use crate::simulation::Machine;
 use crate::{
-    Check, Config, Durations, Entrance, Error, EventBatch, EventKinds, EventsError, Failure, FinalizeOutcome, Health,
+    Check, Config, Durations, Entrance, Error, EventBatch, EventQuery, EventsError, Failure, FinalizeOutcome, Health,
     Leader, MembersReport, NodeStatus, Observer, Order, OrderError, OrderOutcome, PeerMeasures, RequestEnd, StartError,
-    Step, Times, TurnedAway, UpgradeStatus, WaitEnd, WatchKey,
+    Step, Times, TurnedAway, UpgradeStatus, WaitEnd,
 };
 
 /// Handle on one node of the ensemble. All clones are handles on the same node, which runs until
@@ -163,21 +163,13 @@ impl Replica {
         self.node.view.wait_for(deadline, step).await
     }
 
-    /// Returns the events of `kinds` at `key` after the zxid `since`, without events of znodes that
-    /// the reader may not read. If there are none yet, waits for the first. The result has no
-    /// events if the deadline comes first. Without a reader, no event is left out.
+    /// Returns the events that the query asks for. If there are none yet, waits for the first. The
+    /// result has no events if the deadline comes first.
     ///
     /// # Errors
     /// `Gone` when events after `since` are no longer kept; see [`EventsError`].
-    pub async fn events(
-        &self,
-        key: WatchKey,
-        kinds: EventKinds,
-        since: Zxid,
-        reader: Option<&[Identity]>,
-        deadline: Instant,
-    ) -> Result<EventBatch, EventsError> {
-        self.node.view.events(key, kinds, since, reader, deadline).await
+    pub async fn events(&self, query: EventQuery<'_>, deadline: Instant) -> Result<EventBatch, EventsError> {
+        self.node.view.events(query, deadline).await
     }
 
     /// Tells whether this node can serve now: it leads or hears a leader, and its disk answers. A

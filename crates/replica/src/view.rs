@@ -19,7 +19,7 @@ use std::sync::{Arc, RwLock, Weak};
 use accept::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use znode::{EventRecord, Identity, Request, State, Zxid};
+use znode::{EventRecord, Request, State, Zxid};
 
 use crate::local::counters::Counters;
 use crate::local::times::Times;
@@ -28,7 +28,7 @@ use crate::view::histories::LastHashes;
 use crate::view::observer::Observer;
 use crate::view::scrub::Scrub;
 use crate::view::watches::{Registration, Wake, WatchTable};
-use crate::{Config, EventBatch, EventKinds, EventsError, Step, WaitEnd, WatchKey};
+use crate::{Config, EventBatch, EventQuery, EventsError, Step, WaitEnd, WatchKey};
 
 /// Panic message for readers after a panic in the middle of a batch: the state may have only a part
 /// of the batch's changes.
@@ -282,38 +282,30 @@ impl View {
     }
 
     /// See [`crate::Replica::events`].
-    pub(crate) async fn events(
-        &self,
-        key: WatchKey,
-        kinds: EventKinds,
-        since: Zxid,
-        reader: Option<&[Identity]>,
-        deadline: Instant,
-    ) -> Result<EventBatch, EventsError> {
+    pub(crate) async fn events(&self, mut query: EventQuery<'_>, deadline: Instant) -> Result<EventBatch, EventsError> {
         let wake = Arc::new(Wake::default());
-        let mut from = since;
         loop {
             let watch = {
                 let mut subscriptions = self.subscriptions.lock();
-                match subscriptions.ring.find(&key, kinds, from, reader)? {
+                match subscriptions.ring.find(&query)? {
                     RingScan::Batch(batch) => return Ok(batch),
                     // A long scan releases the lock now and then.
                     RingScan::NotYet { scanned, more: true } => {
-                        from = scanned;
+                        query.since = scanned;
                         continue;
                     }
-                    RingScan::NotYet { scanned, more: false } => from = scanned,
+                    RingScan::NotYet { scanned, more: false } => query.since = scanned,
                 }
                 self.may_wait()?;
-                self.register(&mut subscriptions, key.clone(), &wake).ok_or(WaitEnd::TooMany)?
+                self.register(&mut subscriptions, query.key.clone(), &wake).ok_or(WaitEnd::TooMany)?
             };
             // Events in between may have left the ring. None of them matched, or the watch would
             // have fired earlier.
             match timeout_at(deadline, wake.fired()).await {
-                Ok(fired_at) => from = from.max(Zxid(fired_at.0.saturating_sub(1))),
+                Ok(fired_at) => query.since = query.since.max(Zxid(fired_at.0.saturating_sub(1))),
                 Err(_) => {
                     if let Some(upto) = watch.cancel() {
-                        return Ok(EventBatch { events: Vec::new(), upto: upto.max(from) });
+                        return Ok(EventBatch { events: Vec::new(), upto: upto.max(query.since) });
                     }
                 }
             }

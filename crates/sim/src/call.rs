@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replica::{
-    Consistency, Error, EventBatch, EventKinds, EventsError, FinalizeOutcome, Order, OrderError, OrderOutcome, Replica,
-    Step, Touch, WaitEnd, WatchKey,
+    Consistency, Error, EventBatch, EventKinds, EventQuery, EventsError, FinalizeOutcome, Order, OrderError,
+    OrderOutcome, Replica, Step, Touch, WaitEnd, WatchKey,
 };
 use tokio::time::{Instant, sleep};
 use znode::lock::LockStatus;
@@ -116,7 +116,10 @@ pub async fn serve(replica: &Replica, call: Call, within: Duration) -> Reply {
         Call::Read(consistency) => Reply::State(replica.read(consistency, deadline).await),
         Call::Finalize => Reply::Finalized(replica.finalize(None, deadline).await),
         Call::Touch(credential) => Reply::Touched(replica.touch(credential, deadline).await),
-        Call::Events { key, since } => Reply::Events(replica.events(key, EventKinds::ALL, since, None, deadline).await),
+        Call::Events { key, since } => {
+            let query = EventQuery { key, kinds: EventKinds::ALL, since, reader: None };
+            Reply::Events(replica.events(query, deadline).await)
+        }
         Call::Order(order) => Reply::Ordered(replica.order(order, deadline).await),
         Call::WaitGrant(ticket) => wait(replica, deadline, |state| granted(state, &ticket)).await,
         Call::WaitExists(path) => wait(replica, deadline, |state| exists(state, &path)).await,

@@ -7,8 +7,8 @@ use crate::edits::history::end_of;
 use crate::operations::readings;
 use crate::state::session::RequestRecord;
 use crate::{
-    Attempt, Error, EventRecord, LockGuard, LogPosition, Op, Refusal, Reply, Request, RequestKey, SessionId, State,
-    Txn, TxnOutcome, WriteTurn, ZPath, ZnodeOp, Zxid, encode_txn, fingerprint,
+    Error, EventRecord, LockGuard, LogPosition, Op, Refusal, Reply, Request, State, Txn, TxnOutcome, ZPath, ZnodeOp,
+    Zxid, encode_txn, fingerprint,
 };
 
 impl State {
@@ -32,10 +32,9 @@ impl State {
     /// If zxids do not rise.
     pub fn apply_recorded(&mut self, at: LogPosition, txn: Txn, command: &[u8]) -> (TxnOutcome, Vec<EventRecord>) {
         self.begin_entry(at, txn.time_ms);
-        let mut effects = Effects::default();
-        let (zxid, reply, context) = self.ask(at, txn.request, txn.proven, &mut effects);
+        let (zxid, reply, mut effects) = self.ask(at, txn.request, txn.proven);
         self.take_up_unsettled(&mut effects);
-        self.grant_ready(&context, &mut effects);
+        self.grant_ready(&mut effects);
         let outcome = TxnOutcome { zxid, reply, events: Vec::new() };
         self.end_entry(command, &outcome, &effects.events);
         (outcome, effects.events)
@@ -61,7 +60,7 @@ impl State {
         // state. That is cheap, because a request beyond the budget is refused before it is
         // executed.
         let at = LogPosition { zxid: Zxid(self.last_zxid().0 + 1), ..self.last() };
-        let (_, answer, _) = self.clone().ask(at, request.clone(), false, &mut Effects::default());
+        let (_, answer, _) = self.clone().ask(at, request.clone(), false);
         match answer {
             Err(Refusal { error: Error::TooManyOps, .. }) => Err(Error::TooManyOps),
             _ => Ok(()),
@@ -70,63 +69,52 @@ impl State {
 
     /// Checks the request's credential, and answers the request. Returns also the zxid of the entry
     /// that gave the answer: an earlier entry if the answer was stored under the idempotency key.
-    fn ask(
-        &mut self,
-        at: LogPosition,
-        request: Request,
-        proven: bool,
-        effects: &mut Effects,
-    ) -> (Zxid, Result<Reply, Refusal>, Context) {
+    fn ask(&mut self, at: LogPosition, request: Request, proven: bool) -> (Zxid, Result<Reply, Refusal>, Effects) {
         let Request { credential, key, guard, identities, address, turn, attempt, op } = request;
         let known = credential.map(|credential| match proven {
             true => self.open(credential.session).map(|session| session.id),
             false => self.authenticate(&credential).map(|session| session.id),
         });
         let session = known.and_then(Result::ok);
-        let context = Context { session, identities, address, key, attempt, ..Context::new(at, self.time_ms()) };
+        let context = Context::new(at, self.time_ms());
+        let context = Context { session, identities, address, key, attempt, guard, turn, ..context };
+        let mut effects = Effects::new(context);
         let (zxid, answer) = match known {
             // The credential is wrong or expired, so the refusal is not kept under the request's
             // key.
             Some(Err(error)) => (at.zxid, Err(error.into())),
-            _ => self.answer(guard, turn, op, &context, effects),
+            _ => self.answer(op, &mut effects),
         };
-        (zxid, answer, context)
+        (zxid, answer, effects)
     }
 
     /// Executes a request, or repeats the answer that is kept under its idempotency key. The caller
     /// has checked the credential, if there is one.
-    fn answer(
-        &mut self,
-        guard: Option<LockGuard>,
-        turn: Option<WriteTurn>,
-        op: Op,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> (Zxid, Result<Reply, Refusal>) {
-        let Context { zxid: now, session, key, attempt, .. } = *context;
+    fn answer(&mut self, op: Op, effects: &mut Effects) -> (Zxid, Result<Reply, Refusal>) {
+        let Context { zxid: now, session, key, .. } = effects.context;
         let Some(key) = key else {
-            return (now, self.guarded(guard, turn, op, context, effects));
+            return (now, self.guarded(op, effects));
         };
         let Some(id) = session else {
             return (now, Err(Error::SessionRequired.into()));
         };
-        let fingerprint = fingerprint(&op, guard.as_ref());
+        let fingerprint = fingerprint(&op, effects.context.guard.as_ref());
         if let Some(answered) = self.sessions()[&id].requests.get(&key).cloned() {
             if answered.fingerprint != fingerprint {
                 return (now, Err(Error::RequestKeyReused.into()));
             }
-            return self.answer_again(&op, id, key, attempt, &answered);
+            return self.answer_again(&op, &answered, &effects.context);
         }
         let full_at = Some(self.state_bytes()).filter(|bytes| self.is_full_of_keys(*bytes));
         if full_at.is_some() && !gives_back(&op) {
             // An acquire may have been applied although its key is forgotten; its ticket still has
             // the key.
-            return match self.counted_under(&op, id, key) {
-                Some(Some(ticket)) => (now, self.acquire_again(&ticket, id, key, attempt)),
+            return match self.counted_under(&op, &effects.context) {
+                Some(Some(ticket)) => (now, self.acquire_again(&ticket, &effects.context)),
                 _ => (now, Err(Error::QuotaExceeded.into())),
             };
         }
-        let answer = self.guarded(guard, turn, op, context, effects);
+        let answer = self.guarded(op, effects);
         let answered = RequestRecord { zxid: now, fingerprint, answer: Some(answer.clone()) };
         // The answer is kept only if the operation freed at least as much memory as the answer
         // takes.
@@ -138,14 +126,7 @@ impl State {
 
     /// Answers a retry, whose idempotency key the session has used before for an equal request:
     /// with the stored answer or, for an acquire, with the present state of its ticket.
-    fn answer_again(
-        &mut self,
-        op: &Op,
-        id: SessionId,
-        key: RequestKey,
-        attempt: Attempt,
-        answered: &RequestRecord,
-    ) -> (Zxid, Result<Reply, Refusal>) {
+    fn answer_again(&mut self, op: &Op, answered: &RequestRecord, context: &Context) -> (Zxid, Result<Reply, Refusal>) {
         let now = self.last_zxid();
         let acquires = matches!(op, Op::Acquire(_) | Op::AcquireAll(_) | Op::Upgrade(_));
         let ticket = match &answered.answer {
@@ -156,17 +137,18 @@ impl State {
                 return (now, Err(Refusal::at(Error::NoNode, path)));
             }
             Some(answer) => return (answered.zxid, answer.clone()),
-            None => self.counted_under(op, id, key).flatten(),
+            None => self.counted_under(op, context).flatten(),
         };
         match ticket {
-            Some(ticket) => (now, self.acquire_again(&ticket, id, key, attempt)),
+            Some(ticket) => (now, self.acquire_again(&ticket, context)),
             None => (now, Err(Error::RequestKeyEvicted.into())),
         }
     }
 
     /// The ticket of an earlier acquire or upgrade with this idempotency key; `Some(None)` if there
     /// is no such ticket. `None` if `op` is neither an acquire nor an upgrade.
-    fn counted_under(&self, op: &Op, id: SessionId, key: RequestKey) -> Option<Option<ZPath>> {
+    fn counted_under(&self, op: &Op, context: &Context) -> Option<Option<ZPath>> {
+        let (id, key) = context.session.zip(context.key)?;
         Some(match op {
             Op::Acquire(acquire) => self.ticket_with(id, acquire, key),
             Op::AcquireAll(wish) => self.all_with(id, wish, key),
@@ -175,34 +157,28 @@ impl State {
         })
     }
 
-    fn guarded(
-        &mut self,
-        guard: Option<LockGuard>,
-        turn: Option<WriteTurn>,
-        op: Op,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
-        if let Some(guard) = guard {
+    fn guarded(&mut self, op: Op, effects: &mut Effects) -> Result<Reply, Refusal> {
+        if let Some(LockGuard { lock, token }) = &effects.context.guard {
             // A client that may not read the lock can only use the token of its own session's
             // ticket as guard.
-            let LockGuard { lock, token } = &guard;
-            let held = match self.may_read(lock, &context.identities) {
+            let held = match self.may_read(lock, &effects.context.identities) {
                 true => readings::is_held_with(self, lock, *token),
-                false => context.session.is_some_and(|session| readings::is_held_by(self, lock, *token, session)),
+                false => {
+                    effects.context.session.is_some_and(|session| readings::is_held_by(self, lock, *token, session))
+                }
             };
             if !held {
-                return Err(Refusal::at(Error::LockNotHeld, &guard.lock));
+                return Err(Refusal::at(Error::LockNotHeld, lock));
             }
         }
-        if let Some(turn) = turn {
-            self.take_turn(turn, context)?;
+        if let Some(turn) = effects.context.turn {
+            self.take_turn(turn, &effects.context)?;
         }
         effects.end = end_of(&op);
-        self.execute(op, context, effects)
+        self.execute(op, effects)
     }
 
-    fn execute(&mut self, op: Op, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
+    fn execute(&mut self, op: Op, effects: &mut Effects) -> Result<Reply, Refusal> {
         // Leaders do not propose an operation of a format level above the cluster's, because some
         // members may not know the operation.
         if op.row().level > self.level() {
@@ -210,29 +186,29 @@ impl State {
         }
         match op {
             Op::OpenSession { secret_hash, timeout_ms, label, address, client } => {
-                self.open_session(secret_hash, timeout_ms, &label, address, client, context)
+                self.open_session(secret_hash, timeout_ms, &label, address, client, &effects.context)
             }
-            Op::CloseSession { session: id } => self.close_session(id, context, effects),
-            Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, context, effects),
-            Op::AttachSession { connection, timeout_ms } => self.attach_session(connection, timeout_ms, context),
-            Op::Znode(op) => self.znode_op(op, context, effects),
-            Op::Multi(ops) => self.multi(ops, context, effects),
-            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, context),
-            Op::Acquire(acquire) => self.acquire(&acquire, context, effects),
-            Op::AcquireAll(wish) => self.acquire_all(&wish, context, effects),
-            Op::Upgrade(upgrade) => self.upgrade(&upgrade, context, effects),
-            Op::Release { ticket } => self.release(ticket, context, effects),
-            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, context, effects),
-            Op::Withdraw { ticket, attempt, if_waiting } => {
-                self.withdraw(&ticket, attempt, if_waiting, context, effects)
+            Op::CloseSession { session: id } => self.close_session(id, effects),
+            Op::ExpireSessions { sessions, term } => self.expire_sessions(&sessions, term, effects),
+            Op::AttachSession { connection, timeout_ms } => {
+                self.attach_session(connection, timeout_ms, &effects.context)
             }
-            Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, context, effects),
-            Op::SetLock { lock, settings } => self.set_lock(&lock, settings, context, effects),
-            Op::Reap { candidates } => Ok(self.reap(&candidates, context, effects)),
+            Op::Znode(op) => self.znode_op(op, effects),
+            Op::Multi(ops) => self.multi(ops, effects),
+            Op::SetAcl { path, acl, version } => self.set_acl(&path, acl, version, &effects.context),
+            Op::Acquire(acquire) => self.acquire(&acquire, effects),
+            Op::AcquireAll(wish) => self.acquire_all(&wish, effects),
+            Op::Upgrade(upgrade) => self.upgrade(&upgrade, effects),
+            Op::Release { ticket } => self.release(ticket, effects),
+            Op::HandOver { ticket, to } => self.hand_over(&ticket, &to, effects),
+            Op::Withdraw { ticket, attempt, if_waiting } => self.withdraw(&ticket, attempt, if_waiting, effects),
+            Op::Revoke { path, deadline_ms } => self.revoke(&path, deadline_ms, effects),
+            Op::SetLock { lock, settings } => self.set_lock(&lock, settings, effects),
+            Op::Reap { candidates } => Ok(self.reap(&candidates, effects)),
             // Only leaders propose the operations below; clients cannot request them.
             Op::Found(founding) => self.found(founding),
             Op::SetLevel { level } => self.set_level(level),
-            Op::NoteRemoved { node_id } => self.note_removed(node_id, context.zxid),
+            Op::NoteRemoved { node_id } => self.note_removed(node_id, effects.context.zxid),
             Op::Scrub { after } => Ok(self.scrub(after.as_ref())),
             #[cfg(feature = "next-level")]
             Op::SetNote { text } => self.set_note(&text),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::edits::positions::holds_lock;
 use crate::queue::demand::Demand;
 use crate::queue::{Origin, Position, Queue};
+use crate::tree::znode::Changes;
 use crate::{SessionId, State, ZPath, Znode};
 
 impl State {
@@ -50,10 +51,11 @@ impl State {
                 return Err("its parent is ephemeral".into());
             }
         }
-        if node.czxid > node.mzxid || node.czxid > node.pzxid || node.mzxid.max(node.pzxid) > self.last_zxid() {
+        let Changes { mzxid, pzxid, creates, deletes, .. } = node.changes;
+        if node.czxid > mzxid || node.czxid > pzxid || mzxid.max(pzxid) > self.last_zxid() {
             return Err(format!("zxids out of order: {:?} at {}", node.stat(), self.last_zxid()));
         }
-        if node.creates - node.deletes != node.family.names.len() as u64 {
+        if creates - deletes != node.family.names.len() as u64 {
             return Err("creates less deletes is not the number of children".into());
         }
         match (node.owner(), node.lingers_until_ms()) {

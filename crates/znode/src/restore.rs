@@ -81,30 +81,30 @@ impl State {
         self.advance_time(time_ms);
         // The budget of an entry bounds the wait of clients, and no client waits here.
         let limits = self.set_limits(Limits { entry_cost_max: u32::MAX, ..self.limits().clone() });
-        let (context, mut effects) = (Context::new(at, self.time_ms()), Effects::default());
-        self.end_all_sessions(&context, &mut effects);
+        let mut effects = Effects::new(Context::new(at, self.time_ms()));
+        self.end_all_sessions(&mut effects);
         self.raise_tokens(FencingToken(base));
         self.take_up_unsettled(&mut effects);
-        self.grant_ready(&context, &mut effects);
+        self.grant_ready(&mut effects);
         self.set_limits(limits);
-        self.begin_grace(grace_ms, &context, &mut effects);
+        self.begin_grace(grace_ms, &mut effects);
         Ok(())
     }
 
     /// Ends all sessions at once, without the lock-delays of their tickets. Removes also the lock
     /// nodes of sessions that ended in the old cluster, which were kept for a lock-delay.
-    fn end_all_sessions(&mut self, context: &Context, effects: &mut Effects) {
+    fn end_all_sessions(&mut self, effects: &mut Effects) {
         effects.end = Some(TicketEnd::Expired);
         let sessions: Vec<SessionId> = self.sessions_from(SessionId(0)).map(|session| session.id).collect();
         for session in sessions {
-            self.end_session(session, &Default::default(), context, effects);
+            self.end_session(session, &Default::default(), effects);
         }
         let walk = self.tree().walk().filter(|(_, node)| node.owner().is_some());
         let lingering: Vec<ZPath> = walk.map(|(path, _)| path).collect();
         for path in lingering {
             // The node is gone already if another part of its multi-lock was removed.
             if self.tree().contains(&path) {
-                self.remove(&path, context, effects);
+                self.remove(&path, effects);
             }
         }
     }
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    fn begin_grace(&mut self, grace_ms: u64, context: &Context, effects: &mut Effects) {
+    fn begin_grace(&mut self, grace_ms: u64, effects: &mut Effects) {
         let path = |text| ZPath::parse(text).expect("a constant");
         let made = |perms, data: String| {
             let acl = vec![Acl { perms, scheme: "world".into(), id: "anyone".into() }].into();
@@ -129,16 +129,16 @@ impl State {
         let restoring = path(RESTORING);
         // The backup may come from a restored cluster that did not grant locks yet.
         if self.tree().contains(&restoring) {
-            self.remove(&restoring, context, effects);
+            self.remove(&restoring, effects);
         }
         if grace_ms == 0 {
             return;
         }
         if !self.tree().contains(&path(SYSTEM)) {
-            self.insert(&path(SYSTEM), made(ALL, String::new()), context, effects);
+            self.insert(&path(SYSTEM), made(ALL, String::new()), effects);
         }
         let data = format!("{GRACE}{grace_ms},\"prepared_ms\":{}}}", self.time_ms());
-        self.insert(&restoring, made(READ, data), context, effects);
+        self.insert(&restoring, made(READ, data), effects);
     }
 
     /// Time in milliseconds for which a leader of this restored cluster grants no lock, from the

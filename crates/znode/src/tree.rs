@@ -210,13 +210,13 @@ impl Tree {
         self.change_below(parent, |below| below.take(usage));
         let position = node.position(path.name());
         let (holder, tickets) = self.edit(parent, |parent| {
-            parent.deletes += 1;
-            parent.pzxid = zxid;
+            parent.changes.deletes += 1;
+            parent.changes.pzxid = zxid;
             if !top {
                 parent.below.take(usage);
             }
             parent.family.remove(path.name());
-            parent.emptied_ms = time_ms;
+            parent.changes.emptied_ms = time_ms;
             let holder = position.and_then(|position| parent.family.edit_queue(|queue| queue.leave(&position)));
             (holder, parent.family.ticket_count())
         });
@@ -363,7 +363,7 @@ impl Tree {
 /// deleted, in milliseconds since 1970. `None` for other znodes.
 pub(crate) fn timed_at(node: &Znode) -> Option<u64> {
     match node.kind {
-        Kind::Ttl { ttl_ms } if node.family.names.is_empty() => Some(node.mtime_ms.saturating_add(ttl_ms)),
+        Kind::Ttl { ttl_ms } if node.family.names.is_empty() => Some(node.changes.mtime_ms.saturating_add(ttl_ms)),
         _ => node.lingers_until_ms(),
     }
 }
@@ -371,6 +371,6 @@ pub(crate) fn timed_at(node: &Znode) -> Option<u64> {
 /// Time since which a container has had no children, in milliseconds since 1970. `None` for a
 /// container that never had a child, and for other znodes.
 pub(crate) fn idle_since(node: &Znode) -> Option<u64> {
-    let idle = node.kind == Kind::Container && node.creates > 0 && node.family.names.is_empty();
-    idle.then_some(node.emptied_ms)
+    let idle = node.kind == Kind::Container && node.changes.creates > 0 && node.family.names.is_empty();
+    idle.then_some(node.changes.emptied_ms)
 }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -20,7 +20,6 @@ use znode::{
 use crate::leader::mixed_log::MixedLog;
 use crate::leader::quota_log::QuotaLog;
 use crate::leader::scrub_pace::pause;
-use crate::local::leader_term::Sessions;
 use crate::local::session_tracker::{HeartbeatOutcome, SessionTracker, Silence};
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::TouchAnswer;
@@ -104,10 +103,6 @@ impl Leadership {
         Leadership { consensus, proposer }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.consensus.sessions()
-    }
-
     /// Term in which this node leads and no other node can have been elected, so that it may
     /// acknowledge heartbeats. `Err` is the reason why there is none.
     fn sure_term(&self) -> Result<u64, &'static str> {
@@ -133,7 +128,7 @@ impl Leadership {
     /// See [`crate::Replica::silences`].
     pub(crate) fn silences(&self, of: &[SessionId]) -> Option<Vec<Option<Silence>>> {
         let term = self.sure_term().ok()?;
-        let sessions = self.sessions();
+        let sessions = self.consensus.sessions.lock();
         let current = sessions.current.as_ref().filter(|current| current.term == Term(term))?;
         let now = Instant::now();
         Some(of.iter().map(|session| current.tracker.silence(*session, now)).collect())
@@ -142,7 +137,7 @@ impl Leadership {
     /// Notes heartbeats of sessions, if no other node can have been elected.
     pub(crate) fn touch_here(&self, credentials: &[Credential]) -> Result<Vec<TouchAnswer>, String> {
         let term = self.sure_term()?;
-        let mut sessions = self.sessions();
+        let mut sessions = self.consensus.sessions.lock();
         let current = sessions.current.as_mut().filter(|current| current.term == Term(term));
         let current = current.ok_or("the leader is new and not ready yet")?;
         // Under the guard: a session that the tracker has forgotten as expired is not in this state
@@ -160,7 +155,7 @@ impl Leadership {
     fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
         let current = self.consensus.leading_term().map(|(term, followed)| (Term(term), followed));
         let now = Instant::now();
-        let mut sessions = self.sessions();
+        let mut sessions = self.consensus.sessions.lock();
         // Until the first entry of its own term is applied, a leader may not know of all sessions
         // that were opened.
         let Some((term, listening)) = current.filter(|(term, _)| state.last_term() == *term) else {
@@ -307,7 +302,9 @@ impl Leadership {
             let state = self.proposer.view.state();
             // The tracker of another term decides by itself about these sessions. The expiries that
             // it began go on.
-            if let Some(current) = self.sessions().current.as_mut().filter(|current| current.term == *term) {
+            if let Some(current) =
+                self.consensus.sessions.lock().current.as_mut().filter(|current| current.term == *term)
+            {
                 current.tracker.expiry_ended(expired, |session| state.session(session).is_some());
             }
         }
@@ -357,7 +354,7 @@ pub(crate) async fn lead(leadership: Arc<Leadership>) {
             _ = tick.tick() => {
                 let state = leadership.proposer.view.state();
                 let duties = leadership.tick_as_leader(&state, &busy);
-                if leadership.sessions().current.is_some() {
+                if leadership.consensus.sessions.lock().current.is_some() {
                     quotas.look(&state);
                     mixed.look(&state, Instant::now());
                 } else {
@@ -464,7 +461,7 @@ mod tests {
         while leadership.touch_here(&[credential]).is_err() {
             std::thread::yield_now();
         }
-        let mut sessions = leadership.sessions();
+        let mut sessions = leadership.consensus.sessions.lock();
         let (toucher, begun) = (Arc::clone(leadership), Instant::now());
         let touching = std::thread::spawn(move || toucher.touch_here(&[credential]));
         while begun.elapsed() < MEANWHILE {

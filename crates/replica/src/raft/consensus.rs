@@ -3,10 +3,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use accept::Mutex;
 use futures_util::future::join_all;
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -62,7 +63,9 @@ pub(crate) struct Consensus {
     pub(crate) holds: watch::Sender<bool>,
     /// Whether this node agrees with the other members about the state.
     pub(crate) agreement: Agreement,
-    sessions: Mutex<Sessions>,
+    /// Heartbeats of sessions in the term in which this node leads, and sessions' times without a
+    /// heartbeat as the previous leader sent them.
+    pub(crate) sessions: Mutex<Sessions>,
     server_metrics: WatchReceiverOf<TypeConfig, RaftServerMetrics<TypeConfig>>,
     raft_metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
 }
@@ -291,7 +294,7 @@ impl Consensus {
     /// successor's program does not know the message, sessions have their whole timeout again.
     async fn tell_ages(&self, successor: u64, term: u64) {
         let Some(peer) = self.peers.get(successor) else { return };
-        let ages = self.sessions().ages(Term(term));
+        let ages = self.sessions.lock().ages(Term(term));
         let deadline = Instant::now() + TELL_MAX;
         let asks =
             ages.chunks(TOUCHES_MAX).map(|ages| peer.forward.ask(Ask::Ages { term, ages: ages.into() }, deadline));
@@ -300,12 +303,6 @@ impl Consensus {
         if untold > 0 {
             tracing::info!(successor, term, "sessions have their whole timeout again: their age was not taken");
         }
-    }
-
-    /// Heartbeats of sessions in the term in which this node leads, and sessions' times without a
-    /// heartbeat as the previous leader sent them.
-    pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().expect("nothing panics under this guard")
     }
 
     /// The leader, if this node heard it lately, or is the leader and was followed lately. `None`

@@ -94,7 +94,7 @@ async fn answer_one(server: &Arc<Server>, ask: NumberedMessage<Ask>, from: u64) 
         }
         Ask::Touch(credentials) => server.heartbeats.touch_for_peer(&credentials),
         Ask::Ages { term, ages } => {
-            server.consensus.sessions().take_over(term, ages);
+            server.consensus.sessions.lock().take_over(term, ages);
             Answer::Pong
         }
         Ask::ReadIndex => server.reads.read_index_for_peer().await,

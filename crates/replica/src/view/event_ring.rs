@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use znode::{Event, EventRecord, Identity, Zxid};
 
-use crate::{EventBatch, EventKinds, EventsError, WatchKey};
+use crate::{EventBatch, EventKinds, EventQuery, EventsError, WatchKey};
 
 /// Number of events in an answer ([`EventBatch`]) after which it ends. An answer still gets all
 /// matching events of its last zxid.
@@ -75,18 +75,12 @@ impl EventRing {
         self.upto
     }
 
-    /// The first events after `since` that match `key` and `kinds`, and of which the reader may be
-    /// told. `reader` is `None` for a reader that may read everything.
+    /// The first events that the query asks for.
     ///
     /// # Errors
-    /// `Gone` when events after `since` are lost.
-    pub(crate) fn find(
-        &self,
-        key: &WatchKey,
-        kinds: EventKinds,
-        since: Zxid,
-        reader: Option<&[Identity]>,
-    ) -> Result<RingScan, EventsError> {
+    /// `Gone` when events after the query's zxid are lost.
+    pub(crate) fn find(&self, query: &EventQuery<'_>) -> Result<RingScan, EventsError> {
+        let EventQuery { ref key, kinds, since, reader } = *query;
         if since < self.oldest {
             return Err(EventsError::Gone { oldest: self.oldest });
         }
@@ -151,7 +145,8 @@ mod tests {
     }
 
     fn find(ring: &EventRing, path: &str, since: u64) -> Result<RingScan, EventsError> {
-        ring.find(&WatchKey::Node(ZPath::parse(path).unwrap()), EventKinds::ALL, Zxid(since), None)
+        let key = WatchKey::Node(ZPath::parse(path).unwrap());
+        ring.find(&EventQuery { key, kinds: EventKinds::ALL, since: Zxid(since), reader: None })
     }
 
     #[test]
@@ -189,7 +184,10 @@ mod tests {
         ring.push([EventRecord { event: named, acl: Some(Arc::clone(&bobs)), parent_acl: None }], Zxid(2));
         let (key, bob) =
             (WatchKey::Node(ZPath::parse("/a").unwrap()), Identity { scheme: "digest".into(), id: "bob:x".into() });
-        let found = |reader| ring.find(&key, EventKinds::ALL, Zxid(0), reader).unwrap();
+        let found = |reader| {
+            let key = key.clone();
+            ring.find(&EventQuery { key, kinds: EventKinds::ALL, since: Zxid(0), reader }).unwrap()
+        };
         let batch = RingScan::Batch(EventBatch { events: vec![event(1, "/a")], upto: Zxid(2) });
         assert_eq!(found(Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });
         assert_eq!((found(Some(std::slice::from_ref(&bob))), found(None)), (batch.clone(), batch));
@@ -198,8 +196,8 @@ mod tests {
         // znode only if it watches the znode by name.
         ring.push([EventRecord { event: below.clone(), acl: None, parent_acl: Some(bobs) }], Zxid(2));
         let found = |watched: &str, reader| {
-            let (key, root) = (WatchKey::Subtree, ZPath::parse(watched).unwrap());
-            ring.find(&key(root), EventKinds::ALL, Zxid(1), reader).unwrap()
+            let key = WatchKey::Subtree(ZPath::parse(watched).unwrap());
+            ring.find(&EventQuery { key, kinds: EventKinds::ALL, since: Zxid(1), reader }).unwrap()
         };
         let batch = RingScan::Batch(EventBatch { events: vec![below], upto: Zxid(2) });
         assert_eq!(found("/a", Some(&[])), RingScan::NotYet { scanned: Zxid(2), more: false });

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indexmap::IndexMap;
 use tokio::sync::Notify;
-use znode::{Event, EventKind, ZPath, Zxid};
+use znode::{Event, EventKind, Identity, ZPath, Zxid};
 
 /// Part of the state whose changes end a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +53,20 @@ impl EventKinds {
         };
         self.0 & bit != 0
     }
+}
+
+/// Question for the events of `kinds` at `key` after the zxid `since`.
+#[derive(Clone, Debug)]
+pub struct EventQuery<'a> {
+    /// The part of the state.
+    pub key: WatchKey,
+    /// The kinds of events.
+    pub kinds: EventKinds,
+    /// The zxid after which events are looked for.
+    pub since: Zxid,
+    /// Identities of the reader, who gets no event of a znode that they may not read; `None` for a
+    /// reader that may read everything.
+    pub reader: Option<&'a [Identity]>,
 }
 
 /// Events after a zxid. The next batch follows from a call with `since = upto`.

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, path, read_data, set, soon, write};
-use replica::{Config, Consistency, Error, EventKinds, EventsError, Readiness, Replica, Role, Step, WaitEnd, WatchKey};
+use replica::{
+    Config, Consistency, Error, EventKinds, EventQuery, EventsError, Readiness, Replica, Role, Step, WaitEnd, WatchKey,
+};
 use tokio::time::Instant;
 use znode::State;
 
@@ -196,9 +198,8 @@ async fn waits_at_a_node_that_hears_no_leader_end_and_the_others_go_on() {
     };
     let events = |node: &Replica| {
         let (node, key) = (node.clone(), WatchKey::Node(path("/a")));
-        tokio::spawn(
-            async move { node.events(key, EventKinds::DATA, created, None, soon()).await.map(|batch| batch.upto) },
-        )
+        let query = EventQuery { key, kinds: EventKinds::DATA, since: created, reader: None };
+        tokio::spawn(async move { node.events(query, soon()).await.map(|batch| batch.upto) })
     };
     let (ended, told) = ((wait(&node), events(&node)), (wait(&other), events(&other)));
     eventually("all wait", || node.status().watches == 2 && other.status().watches == 2).await;

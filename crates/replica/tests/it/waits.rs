@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::ensemble::{Ensemble, create, eventually, path, set, soon, write};
-use replica::{EventKinds, EventsError, Step, WaitEnd, WatchKey};
+use replica::{EventKinds, EventQuery, EventsError, Step, WaitEnd, WatchKey};
 use tokio::time::Instant;
 use znode::{EventKind, Zxid};
 
@@ -68,13 +68,13 @@ async fn events_resume_by_zxid_and_are_gone_when_the_ring_has_lost_them() {
     let mut ensemble = Ensemble::started(3, |config| config.event_ring_max = 8).await;
     let (here, there) = (ensemble.node(0), ensemble.node(1));
     let created = write(there, create("/", "a", b"")).await.zxid;
-    let key = || WatchKey::Node(path("/a"));
-    let first = here.events(key(), EventKinds::ALL, Zxid(created.0 - 1), None, soon()).await.unwrap();
+    let query = |kinds, since| EventQuery { key: WatchKey::Node(path("/a")), kinds, since, reader: None };
+    let first = here.events(query(EventKinds::ALL, Zxid(created.0 - 1)), soon()).await.unwrap();
     let seen: Vec<_> = first.events.iter().map(|event| (event.zxid, event.kind)).collect();
     assert_eq!(seen, [(created, EventKind::Created)]);
 
     // Other events fill the ring while the watcher waits, and the watcher must not hear of them.
-    let wait = here.events(key(), EventKinds::DATA, first.upto, None, soon());
+    let wait = here.events(query(EventKinds::DATA, first.upto), soon());
     let writes = async {
         write(there, create("/", "b", b"")).await;
         for _ in 0..20 {
@@ -86,10 +86,10 @@ async fn events_resume_by_zxid_and_are_gone_when_the_ring_has_lost_them() {
     let batch = batch.unwrap();
     assert_eq!((batch.events.len(), batch.events[0].zxid), (1, changed));
 
-    let gone = here.events(key(), EventKinds::ALL, created, None, soon()).await;
+    let gone = here.events(query(EventKinds::ALL, created), soon()).await;
     assert!(matches!(gone, Err(EventsError::Gone { oldest }) if oldest > created), "{gone:?}");
     let short = Instant::now() + Duration::from_millis(20);
-    let nothing = here.events(key(), EventKinds::ALL, batch.upto, None, short).await.unwrap();
+    let nothing = here.events(query(EventKinds::ALL, batch.upto), short).await.unwrap();
     assert!(nothing.events.is_empty() && nothing.upto >= batch.upto, "{nothing:?}");
     ensemble.stop_all().await;
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::param::{clock_ticks_per_second, page_size};
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -34,8 +35,8 @@ pub(crate) async fn measures() -> Vec<Measure> {
 /// Measures this process's metrics. A metric that the system does not report is left out.
 fn measure() -> Vec<Measure> {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let files = fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64);
+    let files_max = getrlimit(Resource::Nofile).current.map(|max| max as f64);
     let ticks = clock_ticks_per_second() as f64;
     let cpu = field(&stat, 14).zip(field(&stat, 15)).map(|(user, system)| (user + system) / ticks);
     let start = boot_time().zip(field(&stat, 22)).map(|(boot, since)| boot + since / ticks);
@@ -46,7 +47,7 @@ fn measure() -> Vec<Measure> {
         ("process_virtual_memory_bytes", "gauge", "Bytes of the process's address space.", field(&stat, 23)),
         ("process_start_time_seconds", "gauge", "Start of the process, in seconds since 1970.", start),
         ("process_open_fds", "gauge", "Open file descriptors of the process.", files),
-        ("process_max_fds", "gauge", "Largest number of open file descriptors.", open_files_max(&limits)),
+        ("process_max_fds", "gauge", "Largest number of open file descriptors.", files_max),
     ];
     rows.into_iter().filter_map(|(name, kind, help, value)| Some((name, kind, help, value?))).collect()
 }
@@ -56,12 +57,6 @@ fn measure() -> Vec<Measure> {
 fn field(stat: &str, number: usize) -> Option<f64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(number - 3)?.parse().ok()
-}
-
-/// Soft limit of open files in `/proc/self/limits`; `None` for no limit.
-fn open_files_max(limits: &str) -> Option<f64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Time at which the machine was started, in seconds since 1970.
@@ -82,13 +77,5 @@ mod tests {
             [150, 50, 500, 4096, 3].map(|it| Some(f64::from(it)))
         );
         assert_eq!(field("", 14), None);
-    }
-
-    #[test]
-    fn an_unlimited_number_of_files_has_no_limit() {
-        let limits =
-            |soft: &str| format!("Limit   Soft   Hard   Units\nMax open files            {soft}     4096    files\n");
-        assert_eq!(open_files_max(&limits("1024")), Some(1_024.0));
-        assert_eq!(open_files_max(&limits("unlimited")), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use replica::{Consistency, EventKinds, WatchKey};
+use replica::{Consistency, EventKinds, EventQuery, WatchKey};
 use tokio::time::Instant;
 use zlock_client::api::Events;
 use znode::{ZPath, Zxid};
@@ -42,7 +42,8 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let _waiting = if wait_ms > 0 { call.waits() } else { None };
     call.forget_head();
     // The identities restrict the events to znodes that the request may read.
-    let events = call.door.replica.events(key, kinds, since, Some(&call.identities), deadline.max(Instant::now()));
+    let query = EventQuery { key, kinds, since, reader: Some(&call.identities) };
+    let events = call.door.replica.events(query, deadline.max(Instant::now()));
     let batch = tokio::select! {
         batch = events => batch?,
         () = call.door.stopped() => return Err(Problem::stopping()),

@@ -16,7 +16,7 @@ use crate::WireConfig;
 use crate::listen::handshake::{Guest, greet};
 use crate::operate::system_znodes::make_own_znodes;
 use crate::session::connection::Connection;
-use crate::session::door::{Door, ListensOn};
+use crate::session::door::Door;
 use crate::watch::departures::send_away;
 use crate::watch::evictions::evict;
 
@@ -39,9 +39,8 @@ pub async fn serve(
     };
     let reception = Arc::new(Reception::new(Entrance::ZooKeeper, replica.clone(), &bounds));
     let listeners = listeners.into();
-    let [plain, secure] = listeners.addrs();
-    let listens_on = ListensOn { plain, secure };
-    if plain.or(secure).is_none() {
+    let listens_on = listeners.addrs();
+    if listens_on == [None; 2] {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to listen on"));
     }
     let door = Arc::new(Door::new(replica, config, listens_on, stopping.clone())?);

@@ -176,7 +176,7 @@ fn connection(client: &Client, in_full: bool) -> String {
 fn configuration(door: &Door, out: &mut String) {
     let (status, state) = (door.replica.status(), door.replica.state());
     let limits = state.limits();
-    for (addr, word) in [(door.listens_on.plain, "clientPort"), (door.listens_on.secure, "secureClientPort")] {
+    for (addr, word) in door.listens_on.into_iter().zip(["clientPort", "secureClientPort"]) {
         let _ = match addr {
             Some(addr) => writeln!(out, "{word}={}\n{word}Address={addr}", addr.port()),
             None => writeln!(out, "{word}=-1"),

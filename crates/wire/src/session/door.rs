@@ -60,21 +60,16 @@ pub(crate) struct Door {
     pub(crate) counts: Counts,
     pub(crate) times: OperationTimes,
     pub(crate) since: Instant,
-    pub(crate) listens_on: ListensOn,
+    /// Addresses on which the server listens for ZooKeeper clients, without TLS and with TLS.
+    pub(crate) listens_on: [Option<SocketAddr>; 2],
     numbers: AtomicU64,
-}
-
-/// Addresses on which the server listens for ZooKeeper clients, without TLS and with TLS.
-pub(crate) struct ListensOn {
-    pub(crate) plain: Option<SocketAddr>,
-    pub(crate) secure: Option<SocketAddr>,
 }
 
 impl Door {
     pub(crate) fn new(
         replica: Replica,
         config: WireConfig,
-        listens_on: ListensOn,
+        listens_on: [Option<SocketAddr>; 2],
         stopping: CancellationToken,
     ) -> io::Result<Door> {
         let limits = WatchLimits {

@@ -2,21 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::words::client_info::{TEXT_MAX, short};
 use crate::{Actor, ClientInfo, Identity, SUPER, Session, SessionId, State, user};
 
 impl State {
     /// The client that sent the request of the log entry that is being applied.
-    pub(crate) fn actor(&self, context: &Context, effects: &Effects) -> Actor {
-        let session = context.session.and_then(|id| self.session_of(id, effects));
+    pub(crate) fn actor(&self, effects: &Effects) -> Actor {
+        let session = effects.context.session.and_then(|id| self.session_of(id, effects));
         let mut client = session.map_or_else(ClientInfo::default, |session| (*session.client).clone());
-        client.address = context.address.or(client.address);
+        client.address = effects.context.address.or(client.address);
         Actor {
-            session: context.session,
+            session: effects.context.session,
             label: session.map_or_else(String::new, |session| short(&session.label)),
-            identity: shown(&context.identities),
+            identity: shown(&effects.context.identities),
             client,
         }
     }

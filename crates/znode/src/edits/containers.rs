@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::edits::context::Context;
 use crate::edits::edit::NewNode;
 use crate::edits::effects::Effects;
 use crate::edits::permissions::check_client_path;
@@ -41,17 +40,11 @@ impl State {
 
     /// Makes missing directories, given deepest first, as containers with the ACL of the directory
     /// above them.
-    pub(crate) fn make_containers(
-        &mut self,
-        missing: &[ZPath],
-        acl: &Arc<[Acl]>,
-        context: &Context,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn make_containers(&mut self, missing: &[ZPath], acl: &Arc<[Acl]>, effects: &mut Effects) {
         for path in missing.iter().rev() {
             let container =
                 NewNode { kind: Kind::Container, data: Arc::new([]), acl: Arc::clone(acl), contender: None };
-            self.insert(path, container, context, effects);
+            self.insert(path, container, effects);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::queue::ended::Moment;
-use crate::{Attempt, Error, Hold, Identity, LogPosition, RequestKey, SessionId, Term, Zxid};
+use crate::{Attempt, Error, Hold, Identity, LockGuard, LogPosition, RequestKey, SessionId, Term, WriteTurn, Zxid};
 
 /// Facts about a log entry, which are fixed while the entry is applied.
 #[derive(Debug)]
@@ -23,14 +23,18 @@ pub(crate) struct Context {
     pub(crate) key: Option<RequestKey>,
     /// The attempt number of an acquire (each retry has a new one); 0 for other requests.
     pub(crate) attempt: Attempt,
+    /// The lock that must be held; `None` if the request names none.
+    pub(crate) guard: Option<LockGuard>,
+    /// The place of an ordered write among those of its connection; `None` for other requests.
+    pub(crate) turn: Option<WriteTurn>,
 }
 
 impl Context {
     /// The context of a log entry that contains no client's request: the client's fields are empty.
     pub(crate) fn new(at: LogPosition, time_ms: u64) -> Context {
         let LogPosition { term, zxid } = at;
-        let (session, identities, address, key, attempt) = Default::default();
-        Context { zxid, term, time_ms, session, identities, address, key, attempt }
+        let (session, identities, address, key, attempt, guard, turn) = Default::default();
+        Context { zxid, term, time_ms, session, identities, address, key, attempt, guard, turn }
     }
 
     /// The hold (record of one acquire) that is added to a ticket. A new lock node has the hold's

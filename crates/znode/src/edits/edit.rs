@@ -8,6 +8,7 @@ use crate::edits::budget::steps_to;
 use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::tree::quota::Growth;
+use crate::tree::znode::Changes;
 use crate::{Acl, Contender, Error, EventKind, Kind, Refusal, Reply, Stat, State, ZPath, Znode};
 
 /// Number of creates after which a parent has no sequence numbers left. The next number would wrap
@@ -24,50 +25,54 @@ pub(crate) struct NewNode {
 
 impl State {
     /// Adds a znode to the tree and every index, and records its events.
-    pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, context: &Context, effects: &mut Effects) -> Stat {
+    pub(crate) fn insert(&mut self, path: &ZPath, new: NewNode, effects: &mut Effects) -> Stat {
         effects.steps += steps_to(path);
-        let Context { zxid, time_ms, .. } = *context;
+        let Context { zxid, time_ms, .. } = effects.context;
         let parent = path.parent().expect("only the root has no parent, and it is always there");
-        let node = Znode {
-            kind: new.kind,
-            data: new.data,
-            acl: new.acl,
-            czxid: zxid,
+        let changes = Changes {
             mzxid: zxid,
             pzxid: zxid,
             ctime_ms: time_ms,
             mtime_ms: time_ms,
             emptied_ms: time_ms,
+            ..Changes::default()
+        };
+        let node = Znode {
+            kind: new.kind,
+            data: new.data,
+            acl: new.acl,
+            czxid: zxid,
+            changes,
             contender: new.contender.map(Arc::new),
             ..Znode::default()
         };
         let (stat, bytes, acl) = (node.stat(), node.data.len() as u64, self.readers(path, &node));
         self.link(path, &parent, node, |parent| {
-            parent.creates += 1;
-            parent.pzxid = zxid;
+            parent.changes.creates += 1;
+            parent.changes.pzxid = zxid;
         });
         let told = self.quota_created(path, bytes);
         if self.tree()[path].number(path.name()).is_some() {
             effects.queue_changed(&parent);
-            self.grant_downgraded(path, context, effects);
+            self.grant_downgraded(path, effects);
         }
-        self.tell_with_parent(EventKind::Created, path, &parent, acl, context, effects);
+        self.tell_with_parent(EventKind::Created, path, &parent, acl, effects);
         if told { self.tree()[path].stat() } else { stat }
     }
 
     /// Removes a znode without children from the tree and every index, and records its events.
-    pub(crate) fn remove(&mut self, path: &ZPath, context: &Context, effects: &mut Effects) {
+    pub(crate) fn remove(&mut self, path: &ZPath, effects: &mut Effects) {
         effects.steps += steps_to(path);
         let parent = path.parent().expect("the root is never removed");
-        let (node, grant) = self.unlink(path, &parent, context.moment());
-        self.ticket_ended(path, &node, grant, context, effects);
+        let (node, grant) = self.unlink(path, &parent, effects.context.moment());
+        self.ticket_ended(path, &node, grant, effects);
         self.quota_deleted(path, &node);
         if node.number(path.name()).is_some() {
             effects.queue_changed(&parent);
         }
-        self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), context, effects);
+        self.tell_with_parent(EventKind::Deleted, path, &parent, self.readers(path, &node), effects);
         for part in self.take_multi(path, node.czxid) {
-            self.remove(&part, context, effects);
+            self.remove(&part, effects);
         }
     }
 
@@ -77,16 +82,15 @@ impl State {
         path: &ZPath,
         data: Vec<u8>,
         version: i32,
-        context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let node = self.existing(path)?;
-        expect_version(version, node.version).map_err(refuse)?;
+        expect_version(version, node.changes.version).map_err(refuse)?;
         if data.len() > self.limits().data_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
         }
-        self.replace_data(path, data, context, effects)
+        self.replace_data(path, data, effects)
     }
 
     /// Replaces the data of an existing znode without checking its length, because the limit may
@@ -95,7 +99,6 @@ impl State {
         &mut self,
         path: &ZPath,
         data: Vec<u8>,
-        context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let (before, after) = (self.tree()[path].data.len() as u64, data.len() as u64);
@@ -105,15 +108,15 @@ impl State {
         }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(|error| Refusal::at(error, path))?;
-        let Context { zxid, time_ms, .. } = *context;
+        let Context { zxid, time_ms, .. } = effects.context;
         let stat = self.edit_znode(path, |node| {
             node.data = data.into();
-            node.version = next_version(node.version);
-            node.mzxid = zxid;
-            node.mtime_ms = time_ms;
+            node.changes.version = next_version(node.changes.version);
+            node.changes.mzxid = zxid;
+            node.changes.mtime_ms = time_ms;
             node.stat()
         });
-        self.tell(EventKind::DataChanged, path, context, effects);
+        self.tell(EventKind::DataChanged, path, effects);
         let told = self.quota_changed(path, before, after);
         // If the znode shows the usage of a quota, the usage has replaced the data.
         Ok(Reply::Set { stat: if told { self.tree()[path].stat() } else { stat } })
@@ -173,7 +176,7 @@ pub(crate) fn shared_acl(acl: Vec<Acl>, parent: &Znode) -> Arc<[Acl]> {
 
 /// The sequence number of the parent's next sequential child.
 pub(crate) fn next_number(parent: &Znode) -> Result<u64, Error> {
-    if parent.creates < SEQUENCE_MAX { Ok(parent.creates) } else { Err(Error::SequenceExhausted) }
+    if parent.changes.creates < SEQUENCE_MAX { Ok(parent.changes.creates) } else { Err(Error::SequenceExhausted) }
 }
 
 pub(crate) fn expect_version(expected: i32, actual: i32) -> Result<(), Error> {

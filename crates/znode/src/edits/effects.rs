@@ -4,13 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::edits::context::Context;
 use crate::queue::ended::TicketEnd;
-use crate::{Acl, Event, EventKind, EventRecord, Session, SessionId, ZPath, Zxid};
+use crate::{Acl, Event, EventKind, EventRecord, Session, SessionId, ZPath};
 
-/// Effects of a log entry, collected while it is applied. The client that sent the request is in
-/// its [`Context`](crate::edits::context::Context).
-#[derive(Debug, Default)]
+/// A log entry that is being applied, with the effects that it has had so far.
+#[derive(Debug)]
 pub(crate) struct Effects {
+    /// The entry, and the client that sent its request; fixed while the entry is applied.
+    pub(crate) context: Context,
     pub(crate) events: Vec<EventRecord>,
     /// Parents for which [`EventKind::ChildrenChanged`] is recorded: a transaction has at most one
     /// such event for each parent.
@@ -27,6 +29,11 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
+    pub(crate) fn new(context: Context) -> Effects {
+        let (events, parents, queues, steps, ended, end) = Default::default();
+        Effects { context, events, parents, queues, steps, ended, end }
+    }
+
     pub(crate) fn queue_changed(&mut self, lock: &ZPath) {
         self.queues.insert(lock.clone());
     }
@@ -45,13 +52,12 @@ impl Effects {
     /// clients may read.
     pub(crate) fn push(
         &mut self,
-        zxid: Zxid,
         kind: EventKind,
         path: &ZPath,
         acl: Option<Arc<[Acl]>>,
         parent_acl: Option<Arc<[Acl]>>,
     ) {
-        let event = Event { zxid, kind, path: path.clone() };
+        let event = Event { zxid: self.context.zxid, kind, path: path.clone() };
         self.events.push(EventRecord { event, acl, parent_acl });
     }
 

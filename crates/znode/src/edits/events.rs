@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::{Acl, EventKind, State, ZPath};
 
 impl State {
     /// Adds an event about an existing znode to `effects`.
-    pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, context: &Context, effects: &mut Effects) {
-        effects.push(context.zxid, kind, path, self.readers(path, &self.tree()[path]), self.name_readers(path));
+    pub(crate) fn tell(&self, kind: EventKind, path: &ZPath, effects: &mut Effects) {
+        effects.push(kind, path, self.readers(path, &self.tree()[path]), self.name_readers(path));
     }
 
     /// Records that a znode was created or deleted, and that its parent's list of children changed.
@@ -20,14 +19,13 @@ impl State {
         path: &ZPath,
         parent: &ZPath,
         acl: Option<Arc<[Acl]>>,
-        context: &Context,
         effects: &mut Effects,
     ) {
         // Clients that may read the parent may know the names of its children.
         let parent_acl = self.name_readers(path);
-        effects.push(context.zxid, kind, path, acl, parent_acl.clone());
+        effects.push(kind, path, acl, parent_acl.clone());
         if !effects.has_told_of_children(parent) {
-            effects.push(context.zxid, EventKind::ChildrenChanged, parent, parent_acl, self.name_readers(parent));
+            effects.push(EventKind::ChildrenChanged, parent, parent_acl, self.name_readers(parent));
         }
     }
 }

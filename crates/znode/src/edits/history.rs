@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::edits::actors::remembered;
-use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::queue::ended::{EndedSession, EndedTicket, Grant, History, Moment, TicketEnd};
 use crate::words::client_info::short;
@@ -85,14 +84,7 @@ impl State {
     /// Records the end of a ticket: its lock node is removed, or is kept only for the lock-delay
     /// after its session has expired. Drops the request to release the ticket, if there is one, and
     /// adds the ticket to the lock's history.
-    pub(crate) fn ticket_ended(
-        &mut self,
-        path: &ZPath,
-        node: &Znode,
-        grant: Option<Grant>,
-        context: &Context,
-        effects: &Effects,
-    ) {
+    pub(crate) fn ticket_ended(&mut self, path: &ZPath, node: &Znode, grant: Option<Grant>, effects: &Effects) {
         let (Some(session), Some(lock)) = (node.owner(), path.parent()) else {
             return;
         };
@@ -101,7 +93,7 @@ impl State {
             return;
         }
         let asked = self.discount(path, grant.is_some());
-        let own = context.session == Some(session);
+        let own = effects.context.session == Some(session);
         let end = effects.end.unwrap_or(match (own, grant) {
             (true, Some(_)) => TicketEnd::Released,
             (true, None) => TicketEnd::Withdrawn,
@@ -111,7 +103,7 @@ impl State {
             // The leader removes a revoked ticket at its deadline on behalf of the client that
             // revoked it.
             TicketEnd::Revoked | TicketEnd::Admin => {
-                let actor = Some(self.actor(context, effects)).filter(|actor| *actor != Actor::default());
+                let actor = Some(self.actor(effects)).filter(|actor| *actor != Actor::default());
                 actor.or(asked.map(|asked| asked.by))
             }
             _ => None,
@@ -131,9 +123,9 @@ impl State {
             } else {
                 String::new()
             },
-            enqueued: Moment { zxid: node.czxid, time_ms: node.ctime_ms },
+            enqueued: Moment { zxid: node.czxid, time_ms: node.changes.ctime_ms },
             grant,
-            ended: context.moment(),
+            ended: effects.context.moment(),
             end,
             session_label,
             client: if is_open { client } else { Arc::default() },

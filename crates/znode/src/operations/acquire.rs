@@ -17,23 +17,9 @@ use crate::{
     ZPath,
 };
 
-/// The path of a lock whose queue the client may enter: its nearest existing directory, and its
-/// missing directories.
-pub(crate) struct Way {
-    /// The lock, or its nearest existing ancestor.
-    base: ZPath,
-    /// Directories that are missing below `base`, deepest first.
-    missing: Vec<ZPath>,
-}
-
-/// A new ticket to be made: its acquire, its session, and its hold (record of the acquire). `part`
-/// is true for a ticket of a multi-lock.
-pub(crate) struct NewTicket<'a> {
-    pub(crate) acquire: &'a Acquire,
-    pub(crate) session: SessionId,
-    pub(crate) hold: Hold,
-    pub(crate) part: bool,
-}
+/// The path of a lock whose queue the client may enter: the lock or its nearest existing ancestor,
+/// and the directories that are missing below it, deepest first.
+pub(crate) type Way = (ZPath, Vec<ZPath>);
 
 /// Outcome of adding an acquire's ticket to a queue.
 pub(crate) enum QueueAdmission {
@@ -45,16 +31,11 @@ pub(crate) enum QueueAdmission {
 }
 
 impl State {
-    pub(crate) fn acquire(
-        &mut self,
-        acquire: &Acquire,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn acquire(&mut self, acquire: &Acquire, effects: &mut Effects) -> Result<Reply, Refusal> {
         let lock = &acquire.lock;
         let refuse = |error| Refusal::at(error, lock);
-        let id = context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
-        let hold = context.hold().map_err(refuse)?;
+        let id = effects.context.session.ok_or_else(|| refuse(Error::SessionRequired))?;
+        let hold = effects.context.hold().map_err(refuse)?;
         if lock.is_root() {
             return Err(refuse(Error::BadArguments));
         }
@@ -65,23 +46,23 @@ impl State {
         // The answer and the key may be forgotten in the session, but the ticket still has the key
         // of a retry.
         if let Some(ticket) = self.ticket_with(id, acquire, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, context.attempt);
+            return self.acquire_again(&ticket, &effects.context);
         }
         match self.ticket_of(id, lock, acquire.mode, &acquire.owner) {
             Some(ticket) => {
                 self.check_limit(lock, acquire.mode).map_err(refuse)?;
                 self.hold_once_more(&ticket, hold)
             }
-            None => self.acquire_anew(NewTicket { acquire, session: id, hold, part: false }, context, effects),
+            None => self.acquire_anew(acquire, effects),
         }
     }
 
     /// Adds a new ticket to a queue. If the queue has as many waiters as its settings allow, a
     /// ticket that is not granted the lock at once is refused, and the former state is put back.
-    fn acquire_anew(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
-        let is_full = self.queue(&new.acquire.lock).is_some_and(Queue::is_full);
+    fn acquire_anew(&mut self, acquire: &Acquire, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let is_full = self.queue(&acquire.lock).is_some_and(Queue::is_full);
         let before = is_full.then(|| self.clone());
-        let answer = self.enter_queue(new, context, effects);
+        let answer = self.enter_queue(acquire, effects);
         if let (Some(before), Err(_)) = (before, &answer) {
             *self = before;
             effects.clear();
@@ -89,24 +70,24 @@ impl State {
         answer
     }
 
-    fn enter_queue(&mut self, new: NewTicket<'_>, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
-        let NewTicket { acquire, session: id, .. } = new;
+    fn enter_queue(&mut self, acquire: &Acquire, effects: &mut Effects) -> Result<Reply, Refusal> {
         let (lock, priority) = (&acquire.lock, acquire.priority);
-        let way = self.way_into(lock, context)?;
+        let way = self.way_into(lock, &effects.context)?;
         if priority > 0 && !self.queue(lock).is_some_and(|queue| queue.settings().managed) {
             return Err(Refusal::at(Error::LockNotManaged, lock));
         }
-        if let Some(own) = self.sessions()[&id].keyless.get(lock).filter(|_| is_keyless(acquire)) {
+        let keyless = effects.context.session.and_then(|id| self.sessions()[&id].keyless.get(lock));
+        if let Some(own) = keyless.filter(|_| is_keyless(acquire)) {
             return Err(Refusal::at(Error::BlockedByOwnSession, own));
         }
-        let ticket = match self.enqueue(new, way, context, effects)? {
+        let ticket = match self.enqueue(acquire, way, false, effects)? {
             QueueAdmission::At(ticket) => ticket,
             QueueAdmission::NotLetIn(answer) => return Ok(answer),
         };
         if priority > 0 {
             self.prioritize(&ticket, priority);
         }
-        self.grant_ready(context, effects);
+        self.grant_ready(effects);
         self.check_waiters(&ticket)?;
         self.acquired(&ticket)
     }
@@ -116,11 +97,10 @@ impl State {
         ticket: &ZPath,
         attempt: Attempt,
         if_waiting: bool,
-        context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        let id = self.check_ticket(ticket, context).map_err(refuse)?;
+        let id = self.check_ticket(ticket, &effects.context).map_err(refuse)?;
         let counting = self.counts_for(ticket);
         let found = self.tree()[&counting].contender().and_then(|contender| {
             let tried = |hold: &Hold| hold.attempts.iter().position(|other| *other == attempt);
@@ -147,7 +127,7 @@ impl State {
         // After the withdrawal the client may use the key for a new acquire.
         self.edit_session(id, |session| session.requests.forget(&hold.key));
         if last {
-            self.remove(ticket, context, effects);
+            self.remove(ticket, effects);
         } else {
             self.edit_contender(&counting, |contender| contender.holds.remove(index));
         }
@@ -164,24 +144,24 @@ impl State {
         let refuse = |error| Refusal::at(error, lock);
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         permit(&self.tree()[&base].acl, CREATE, context).map_err(refuse)?;
-        Ok(Way { base, missing })
+        Ok((base, missing))
     }
 
     /// Adds a lock node to the queue, unless its wait would close a cycle of waits (deadlock). For
-    /// a ticket of a multi-lock the caller searches for cycles when all tickets have been added.
+    /// a ticket of a multi-lock (`part`) the caller searches for cycles when all tickets have been
+    /// added.
     pub(crate) fn enqueue(
         &mut self,
-        new: NewTicket<'_>,
-        way: Way,
-        context: &Context,
+        acquire: &Acquire,
+        (base, missing): Way,
+        part: bool,
         effects: &mut Effects,
     ) -> Result<QueueAdmission, Refusal> {
-        let NewTicket { acquire, session: id, hold, part } = new;
-        let lock = &acquire.lock;
+        let (lock, hold) = (&acquire.lock, effects.context.hold()?);
+        let id = effects.context.session.ok_or(Error::SessionRequired)?;
         let refuse = |error| Refusal::at(error, lock);
         let mode = self.check_limit(lock, acquire.mode).map_err(refuse)?;
         let kind = Kind::Ephemeral { owner: id };
-        let Way { base, missing } = way;
         let parent = &self.tree()[&base];
         let written_by = self.written_by(id, acquire);
         let next = if missing.is_empty() { next_number(parent).map_err(refuse)? } else { 0 };
@@ -208,16 +188,10 @@ impl State {
         let at_end = !held_at_once && missing.is_empty() && !part;
         let newcomer = Newcomer { lock, session: id, owner: &acquire.owner, mode, upgraded: None };
         if let Some(cycle) = at_end.then(|| self.deadlock(&newcomer)).flatten() {
-            return Ok(QueueAdmission::NotLetIn(self.refuse_deadlock(
-                &newcomer,
-                &acquire.label,
-                cycle,
-                context,
-                effects,
-            )));
+            return Ok(QueueAdmission::NotLetIn(self.refuse_deadlock(&newcomer, &acquire.label, cycle, effects)));
         }
         let acl = Arc::clone(&parent.acl);
-        self.make_containers(&missing, &acl, context, effects);
+        self.make_containers(&missing, &acl, effects);
         let contender = Contender {
             mode,
             owner: acquire.owner.clone(),
@@ -232,7 +206,7 @@ impl State {
         if let LockMode::Lease { limit, .. } = mode {
             self.edit_queue(lock, |queue| queue.set(LockSettings { limit: Some(limit), ..queue.settings() }));
         }
-        self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, context, effects);
+        self.insert(&ticket, NewNode { kind, data, acl, contender: Some(contender) }, effects);
         Ok(QueueAdmission::At(ticket))
     }
 

@@ -36,15 +36,10 @@ impl State {
     ///
     /// # Errors
     /// `TooManyOps`, with the index of the operation that exceeds the budget.
-    pub(crate) fn check_multi_cost(
-        &self,
-        ops: &[ZnodeOp],
-        context: &Context,
-        effects: &Effects,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn check_multi_cost(&self, ops: &[ZnodeOp], effects: &Effects) -> Result<(), Refusal> {
         let mut left = self.steps_left(effects);
         for (index, op) in ops.iter().enumerate() {
-            if self.is_denied(op, &ops[..index], context) {
+            if self.is_denied(op, &ops[..index], &effects.context) {
                 return Ok(());
             }
             let Some(less) = left.checked_sub(self.cost_of_one(op)) else {

@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::edits::actors::remembered;
-use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::entry::txn_outcome::WaitsFor;
 use crate::operations::grant::may_be_overtaken;
@@ -172,10 +171,9 @@ impl State {
         newcomer: &Newcomer<'_>,
         label: &str,
         cycle: Vec<WaitsFor>,
-        context: &Context,
         effects: &Effects,
     ) -> Reply {
-        let now = context.moment();
+        let now = effects.context.moment();
         let (session_label, client) = remembered(self.session_of(newcomer.session, effects));
         let ticket = EndedTicket {
             name: String::new(),
@@ -193,7 +191,7 @@ impl State {
         };
         self.remember_ticket(newcomer.lock, ticket, self.history_readers(newcomer.lock));
         // The client must not learn about tickets of locks that it may not read.
-        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &context.identities));
+        let shown = cycle.into_iter().filter(|edge| self.may_read(&edge.lock, &effects.context.identities));
         Reply::Deadlock { cycle: shown.collect() }
     }
 }

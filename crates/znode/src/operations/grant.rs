@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::queue::ended::TicketEnd;
 use crate::queue::{Origin, Position, Queue, Ticket};
@@ -43,7 +42,7 @@ enum Look {
 impl State {
     /// Grants locks to waiters in all queues that have changed. Costs O(log n) for each grant and
     /// each lock. Grants beyond the entry's budget are left to later entries.
-    pub(crate) fn grant_ready(&mut self, context: &Context, effects: &mut Effects) {
+    pub(crate) fn grant_ready(&mut self, effects: &mut Effects) {
         // Each ticket is stored with the number of grants made before it was found. After another
         // grant it must be checked again.
         let mut found: BTreeMap<Next, u64> = BTreeMap::new();
@@ -51,7 +50,7 @@ impl State {
         for lock in effects.take_queues() {
             if self.steps_left(effects) == 0 {
                 self.leave_unsettled(lock);
-            } else if let Some(next) = self.look(&lock, context) {
+            } else if let Some(next) = self.look(&lock, effects) {
                 found.insert(next, grants);
             }
         }
@@ -61,7 +60,7 @@ impl State {
                 continue;
             }
             if at != grants {
-                let now = self.look(&next.lock, context);
+                let now = self.look(&next.lock, effects);
                 if now.as_ref() != Some(&next) {
                     found.extend(now.map(|now| (now, grants)));
                     continue;
@@ -69,30 +68,30 @@ impl State {
             }
             let locks = match self.is_of_ending_session(&next) {
                 true => {
-                    self.pass_over(&self.ticket_at(&next.lock, &next.position), context, effects);
+                    self.pass_over(&self.ticket_at(&next.lock, &next.position), effects);
                     effects.take_queues().into_iter().collect()
                 }
-                false => self.grant_next(&next, context, effects),
+                false => self.grant_next(&next, effects),
             };
             grants += 1;
             for lock in locks {
-                found.extend(self.look(&lock, context).map(|next| (next, grants)));
+                found.extend(self.look(&lock, effects).map(|next| (next, grants)));
             }
         }
     }
 
     /// Grants a lock to a single ticket, or all locks of a multi-lock to the multi-lock's tickets.
     /// Returns the locks whose queues have changed.
-    fn grant_next(&mut self, next: &Next, context: &Context, effects: &mut Effects) -> Vec<ZPath> {
+    fn grant_next(&mut self, next: &Next, effects: &mut Effects) -> Vec<ZPath> {
         let multi = self.multi_at(&next.lock, &next.position).cloned();
         let Some(multi) = multi else {
-            self.grant_out_of_turn(&next.lock, &next.position, context, effects);
+            self.grant_out_of_turn(&next.lock, &next.position, effects);
             return vec![next.lock.clone()];
         };
         let mut locks = Vec::with_capacity(multi.tickets.len());
         for ticket in &multi.tickets {
             let (lock, position) = self.position_of(ticket);
-            self.grant_out_of_turn(&lock, &position, context, effects);
+            self.grant_out_of_turn(&lock, &position, effects);
             locks.push(lock);
         }
         locks
@@ -100,8 +99,8 @@ impl State {
 
     /// The ticket to be granted a lock next; `None` if there is no such ticket. If only a later
     /// entry may grant the lock, adds the lock to those with grants left to later entries.
-    fn look(&mut self, lock: &ZPath, context: &Context) -> Option<Next> {
-        match self.next_in(lock, context.zxid) {
+    fn look(&mut self, lock: &ZPath, effects: &Effects) -> Option<Next> {
+        match self.next_in(lock, effects.context.zxid) {
             Look::Next(next) => Some(next),
             Look::Nobody => None,
             Look::NextEntry => {
@@ -175,9 +174,9 @@ impl State {
     }
 
     /// Removes a waiting ticket whose session has expired. Called instead of granting it the lock.
-    fn pass_over(&mut self, ticket: &ZPath, context: &Context, effects: &mut Effects) {
+    fn pass_over(&mut self, ticket: &ZPath, effects: &mut Effects) {
         let end = effects.end.replace(TicketEnd::Expired);
-        self.remove(ticket, context, effects);
+        self.remove(ticket, effects);
         effects.end = end;
     }
 

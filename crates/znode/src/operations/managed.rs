@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::edits::permissions::REVOKE;
 use crate::edits::permissions::{check_client_path, permit};
@@ -22,7 +21,6 @@ impl State {
         &mut self,
         lock: &ZPath,
         settings: LockSettings,
-        context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, lock);
@@ -38,9 +36,9 @@ impl State {
         let (base, missing) = self.missing_on_the_way(lock).map_err(refuse)?;
         // The ACL of the lock, or of the ancestor from which a new directory takes its ACL.
         let acl = Arc::clone(&self.tree()[&base].acl);
-        permit(&acl, REVOKE, context).map_err(refuse)?;
+        permit(&acl, REVOKE, &effects.context).map_err(refuse)?;
         if !missing.is_empty() {
-            permit(&acl, CREATE, context).map_err(refuse)?;
+            permit(&acl, CREATE, &effects.context).map_err(refuse)?;
         }
         if missing.is_empty() {
             let node = &self.tree()[lock];
@@ -63,7 +61,7 @@ impl State {
         let queue = settings != LockSettings::default() && self.queue(lock).is_none();
         let made = if missing.is_empty() { 0 } else { weight::made(lock, 0, missing.len() as u64) };
         self.check_plain_bytes(lock, made + if queue { weight::QUEUE } else { 0 })?;
-        self.make_containers(&missing, &acl, context, effects);
+        self.make_containers(&missing, &acl, effects);
         self.edit_znode(lock, |node| {
             if settings != LockSettings::default() && matches!(node.kind, Kind::Container | Kind::Ttl { .. }) {
                 node.kind = Kind::Persistent;
@@ -75,15 +73,9 @@ impl State {
 
     /// Releases a ticket of a managed lock with all holds (acquires that share the ticket), and
     /// grants the lock to the ticket `to`, ahead of all other waiters.
-    pub(crate) fn hand_over(
-        &mut self,
-        ticket: &ZPath,
-        to: &ZPath,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn hand_over(&mut self, ticket: &ZPath, to: &ZPath, effects: &mut Effects) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, ticket);
-        self.check_ticket(ticket, context).map_err(refuse)?;
+        self.check_ticket(ticket, &effects.context).map_err(refuse)?;
         let lock = ticket.parent().ok_or_else(|| refuse(Error::BadArguments))?;
         let queue = self.queue(&lock).filter(|queue| queue.settings().managed);
         let queue = queue.ok_or_else(|| Refusal::at(Error::LockNotManaged, &lock))?;
@@ -101,8 +93,8 @@ impl State {
         if !waiter.is_some_and(|waiter| queue.fits_after(&giving, &taking, waiter.demand)) {
             return Err(refuse);
         }
-        self.remove(ticket, context, effects);
-        self.grant_out_of_turn(&lock, &taking, context, effects);
+        self.remove(ticket, effects);
+        self.grant_out_of_turn(&lock, &taking, effects);
         Ok(Reply::Released { holds: 0 })
     }
 }

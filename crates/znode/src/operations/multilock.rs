@@ -12,66 +12,51 @@
 //! refused if the owner has a ticket of one of them. So no owner waits for itself here, and all
 //! parts are removed together.
 
-use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::entry::txn_outcome::WaitsFor;
-use crate::operations::acquire::{NewTicket, QueueAdmission};
+use crate::operations::acquire::QueueAdmission;
 use crate::operations::deadlock::Newcomer;
 use crate::state::locks::MultiLock;
-use crate::{
-    Acquire, AcquireAll, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath,
-};
+use crate::{Acquire, AcquireAll, Contender, Error, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath};
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
 const PARTS_MAX: usize = 64;
 
 impl State {
-    pub(crate) fn acquire_all(
-        &mut self,
-        wish: &AcquireAll,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
-        let id = context.session.ok_or(Error::SessionRequired)?;
-        let hold = context.hold()?;
+    pub(crate) fn acquire_all(&mut self, wish: &AcquireAll, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let id = effects.context.session.ok_or(Error::SessionRequired)?;
+        let hold = effects.context.hold()?;
         self.check_parts(wish)?;
         if wish.label.len().max(wish.owner.len()) > self.limits().label_bytes_max as usize {
             return Err(Error::DataTooLarge.into());
         }
         if let Some(ticket) = self.all_with(id, wish, hold.key) {
-            return self.acquire_again(&ticket, id, hold.key, context.attempt);
+            return self.acquire_again(&ticket, &effects.context);
         }
         if let Some(ticket) = self.same_set(id, wish)? {
             return self.count_hold(&ticket, hold);
         }
         let before = self.clone();
-        let answer = self.enter_all(wish, id, hold, context, effects);
+        let answer = self.enter_all(wish, id, effects);
         if !matches!(answer, Ok(Reply::Acquired { .. })) {
             *self = before;
             effects.clear();
         }
         match answer {
-            Ok(Reply::Deadlock { cycle }) => Ok(self.refuse_all(wish, id, cycle, context, effects)),
+            Ok(Reply::Deadlock { cycle }) => Ok(self.refuse_all(wish, id, cycle, effects)),
             answer => answer,
         }
     }
 
     /// Adds all tickets of a multi-lock to their queues, makes grants, and searches for a cycle of
     /// waits.
-    fn enter_all(
-        &mut self,
-        wish: &AcquireAll,
-        id: SessionId,
-        hold: Hold,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    fn enter_all(&mut self, wish: &AcquireAll, id: SessionId, effects: &mut Effects) -> Result<Reply, Refusal> {
         // No ticket can wait for an owner without tickets.
         let owner = &*wish.owner;
         let waited_for = self.has_ticket(id, owner);
-        let first = self.enqueue_all(wish, id, hold, context, effects)?;
-        self.grant_ready(context, effects);
-        let multi = self.locks().multi(context.zxid).cloned().expect("it was made just above");
+        let first = self.enqueue_all(wish, effects)?;
+        self.grant_ready(effects);
+        let multi = self.locks().multi(effects.context.zxid).cloned().expect("it was made just above");
         match waited_for.then(|| self.deadlock_of_all(id, owner, &multi.tickets)).flatten() {
             Some(cycle) => Ok(Reply::Deadlock { cycle }),
             None => {
@@ -86,18 +71,11 @@ impl State {
 
     /// Makes the answer about a deadlock, and adds the refused acquire to the history of the lock
     /// at which the cycle of waits begins.
-    fn refuse_all(
-        &mut self,
-        wish: &AcquireAll,
-        id: SessionId,
-        cycle: Vec<WaitsFor>,
-        context: &Context,
-        effects: &Effects,
-    ) -> Reply {
+    fn refuse_all(&mut self, wish: &AcquireAll, id: SessionId, cycle: Vec<WaitsFor>, effects: &Effects) -> Reply {
         let begins = |(lock, _): &&(ZPath, LockMode)| cycle.first().is_some_and(|edge| edge.lock == *lock);
         let (lock, mode) = wish.parts.iter().find(begins).unwrap_or(&wish.parts[0]);
         let newcomer = Newcomer { lock, session: id, owner: &wish.owner, mode: *mode, upgraded: None };
-        self.refuse_deadlock(&newcomer, &wish.label, cycle, context, effects)
+        self.refuse_deadlock(&newcomer, &wish.label, cycle, effects)
     }
 
     /// The first ticket of the multi-lock that the request's owner has with exactly the requested
@@ -155,28 +133,20 @@ impl State {
         Ok(())
     }
 
-    fn enqueue_all(
-        &mut self,
-        wish: &AcquireAll,
-        id: SessionId,
-        hold: Hold,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<ZPath, Refusal> {
+    fn enqueue_all(&mut self, wish: &AcquireAll, effects: &mut Effects) -> Result<ZPath, Refusal> {
         let mut tickets: Vec<ZPath> = Vec::with_capacity(wish.parts.len());
         for index in 0..wish.parts.len() {
-            let (acquire, hold) = (wish.part(index, &wish.owner), hold.clone());
+            let acquire = wish.part(index, &wish.owner);
             let at = |refusal| Refusal { op_index: u32::try_from(index).ok(), ..refusal };
-            let way = self.way_into(&acquire.lock, context).map_err(at)?;
-            let new = NewTicket { acquire: &acquire, session: id, hold, part: true };
-            let QueueAdmission::At(ticket) = self.enqueue(new, way, context, effects).map_err(at)? else {
+            let way = self.way_into(&acquire.lock, &effects.context).map_err(at)?;
+            let QueueAdmission::At(ticket) = self.enqueue(&acquire, way, true, effects).map_err(at)? else {
                 // Unreachable: parts are added without a search for deadlocks.
                 return Err(at(Refusal::at(Error::Deadlock, &acquire.lock)));
             };
             tickets.push(ticket);
         }
         let first = tickets[0].clone();
-        self.add_multi(context.zxid, MultiLock { policy: wish.policy, tickets });
+        self.add_multi(effects.context.zxid, MultiLock { policy: wish.policy, tickets });
         Ok(first)
     }
 }

@@ -291,7 +291,7 @@ fn entry(state: &State, lock: &ZPath, queue: &Queue, at: usize, position: &Posit
         client,
         owner: acquired.map_or_else(String::new, |contender| contender.owner.clone()),
         label: node.label(state.limits().label_bytes_max).map(String::from),
-        since_ms: node.ctime_ms,
+        since_ms: node.changes.ctime_ms,
         token: holder.map_or(FencingToken::from(node.czxid), |holder| holder.grant.token),
         grant: grant(state, &ticket),
         revocation: revocation(state, &ticket),
@@ -371,7 +371,7 @@ pub fn revocation(state: &State, ticket: &ZPath) -> Option<Revocation> {
     }
     let node = state.node(ticket).filter(|node| is_ticket(ticket, node))?;
     // At version 0 the data is still the label with which the lock node was made.
-    let told = node.version != 0 && asks_to_give_up(&node.data);
-    let at = Moment { zxid: node.mzxid, time_ms: node.mtime_ms };
+    let told = node.changes.version != 0 && asks_to_give_up(&node.data);
+    let at = Moment { zxid: node.changes.mzxid, time_ms: node.changes.mtime_ms };
     told.then(|| Revocation { at, by: Actor::default(), due_ms: None })
 }

@@ -12,28 +12,23 @@ use crate::{Error, HeldTicket, Refusal, Reply, SessionId, State, TicketRef, ZPat
 impl State {
     /// Gives back one hold of a ticket (each acquire that shares the ticket is a hold). The release
     /// of the last hold deletes the lock node.
-    pub(crate) fn release(
-        &mut self,
-        ticket: TicketRef,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn release(&mut self, ticket: TicketRef, effects: &mut Effects) -> Result<Reply, Refusal> {
         let ticket = match ticket {
             TicketRef::Path(ticket) => ticket,
             TicketRef::Held(wanted) => {
-                self.held_ticket(&wanted, context).map_err(|error| Refusal::at(error, &wanted.lock))?
+                self.held_ticket(&wanted, &effects.context).map_err(|error| Refusal::at(error, &wanted.lock))?
             }
         };
         // The path may also be that of a simple lock (one ephemeral znode) or of a member of a
         // group.
-        self.check_own(&ticket, context).map_err(|error| Refusal::at(error, &ticket))?;
+        self.check_own(&ticket, &effects.context).map_err(|error| Refusal::at(error, &ticket))?;
         let holds = self.edit_contender(&self.counts_for(&ticket), |contender| {
             contender.release();
             contender.count()
         });
         let holds = holds.unwrap_or(0);
         if holds == 0 {
-            self.remove(&ticket, context, effects);
+            self.remove(&ticket, effects);
         }
         Ok(Reply::Released { holds })
     }

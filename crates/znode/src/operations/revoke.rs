@@ -1,6 +1,5 @@
 //! Revocation: asking a holder to release, and taking the lock away at the deadline.
 
-use crate::edits::context::Context;
 use crate::edits::effects::Effects;
 use crate::edits::permissions::REVOKE;
 use crate::edits::permissions::{check_client_path, permit};
@@ -17,14 +16,13 @@ impl State {
         &mut self,
         path: &ZPath,
         deadline_ms: Option<u32>,
-        context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         check_client_path(path)?;
         let node = self.existing(path)?;
         let lock = if node.owner().is_none() { path.clone() } else { path.parent().ok_or(Error::NoNode)? };
-        permit(&self.tree()[&lock].acl, REVOKE, context).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree()[&lock].acl, REVOKE, &effects.context).map_err(|error| Refusal::at(error, &lock))?;
         let tickets = match node.owner() {
             None => self.holders(path).map_err(refuse)?,
             Some(_) if is_ticket(path, node) => vec![path.clone()],
@@ -37,7 +35,7 @@ impl State {
         }
         let before = self.clone();
         for ticket in &tickets {
-            let asked = self.ask_for(ticket, deadline_ms, context, effects);
+            let asked = self.ask_for(ticket, deadline_ms, effects);
             if let Err(refusal) = asked.and_then(|()| self.check_steps(effects)) {
                 *self = before;
                 effects.clear();
@@ -47,27 +45,21 @@ impl State {
         Ok(Reply::Revoking { tickets })
     }
 
-    fn ask_for(
-        &mut self,
-        ticket: &ZPath,
-        deadline_ms: Option<u32>,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<(), Refusal> {
+    fn ask_for(&mut self, ticket: &ZPath, deadline_ms: Option<u32>, effects: &mut Effects) -> Result<(), Refusal> {
         let node = &self.tree()[ticket];
         if deadline_ms == Some(0) {
-            self.remove(ticket, context, effects);
+            self.remove(ticket, effects);
             return Ok(());
         }
-        let due_ms = deadline_ms.map(|deadline_ms| context.time_ms.saturating_add(deadline_ms.into()));
-        let by = self.actor(context, effects);
+        let due_ms = deadline_ms.map(|deadline_ms| effects.context.time_ms.saturating_add(deadline_ms.into()));
+        let by = self.actor(effects);
         let revocation = match self.locks().revocations.get(ticket) {
             // The earlier deadline stays in force.
             Some(old) if due_ms.is_none_or(|due_ms| old.due_ms.is_some_and(|old_ms| old_ms <= due_ms)) => old.clone(),
             // The history will name the client with the earliest deadline, because its request
             // takes the lock away.
             Some(old) => Revocation { at: old.at, by, due_ms },
-            None => Revocation { at: context.moment(), by, due_ms },
+            None => Revocation { at: effects.context.moment(), by, due_ms },
         };
         let kept = self.locks().revocations.get(ticket).map_or(0, |old| revocations::weight(ticket, &old.by));
         let more = revocations::weight(ticket, &revocation.by).saturating_sub(kept);
@@ -78,7 +70,7 @@ impl State {
         // ticket of an acquire keeps its label as data, and its client learns from the event.
         let word = if node.contender().is_none() { word_for(ticket.name()) } else { None };
         let data = word.map_or_else(|| node.data.to_vec(), |word| word.as_bytes().to_vec());
-        self.replace_data(ticket, data, context, effects)?;
+        self.replace_data(ticket, data, effects)?;
         self.put_revocation(ticket, revocation);
         Ok(())
     }

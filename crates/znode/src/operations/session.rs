@@ -88,17 +88,12 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn close_session(
-        &mut self,
-        id: SessionId,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
-        match context.session {
+    pub(crate) fn close_session(&mut self, id: SessionId, effects: &mut Effects) -> Result<Reply, Refusal> {
+        match effects.context.session {
             None => Err(Error::SessionRequired.into()),
             Some(asking) if asking != id => Err(Error::AuthFailed.into()),
             Some(_) => {
-                self.end_session(id, &BTreeSet::new(), context, effects);
+                self.end_session(id, &BTreeSet::new(), effects);
                 Ok(Reply::Done)
             }
         }
@@ -110,10 +105,9 @@ impl State {
         &mut self,
         sessions: &[SessionId],
         term: Term,
-        context: &Context,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
-        if term != context.term {
+        if term != effects.context.term {
             return Err(Error::StaleTerm.into());
         }
         let open: Vec<SessionId> = sessions.iter().copied().filter(|id| self.sessions().contains(*id)).collect();
@@ -127,7 +121,7 @@ impl State {
         let mut count = 0;
         for &id in sessions {
             if self.sessions().contains(id) {
-                self.end_session(id, &lingering, context, effects);
+                self.end_session(id, &lingering, effects);
                 count += 1;
             }
         }
@@ -144,30 +138,24 @@ impl State {
         self.session(id).into_iter().flat_map(Session::ephemerals).filter(lingers).cloned().collect()
     }
 
-    pub(crate) fn end_session(
-        &mut self,
-        id: SessionId,
-        lingering: &BTreeSet<ZPath>,
-        context: &Context,
-        effects: &mut Effects,
-    ) {
-        let session = self.remove_session(id, effects.end == Some(TicketEnd::Expired), context.moment());
+    pub(crate) fn end_session(&mut self, id: SessionId, lingering: &BTreeSet<ZPath>, effects: &mut Effects) {
+        let session = self.remove_session(id, effects.end == Some(TicketEnd::Expired), effects.context.moment());
         effects.ended.insert(id, session.clone());
         for path in session.ephemerals() {
             if lingering.contains(path) {
-                self.linger(path, context, effects);
+                self.linger(path, effects);
             } else if self.tree().contains(path) {
                 // An earlier removal may have removed the lock node as a part of the same
                 // multi-lock.
-                self.remove(path, context, effects);
+                self.remove(path, effects);
             }
         }
     }
 
-    fn linger(&mut self, path: &ZPath, context: &Context, effects: &Effects) {
-        let time_ms = context.time_ms;
+    fn linger(&mut self, path: &ZPath, effects: &Effects) {
+        let time_ms = effects.context.time_ms;
         let node = self.tree().shared(path);
-        self.ticket_ended(path, &node, readings::grant(self, path), context, effects);
+        self.ticket_ended(path, &node, readings::grant(self, path), effects);
         self.edit_znode(path, |node| {
             let contender = Arc::make_mut(node.contender.as_mut().expect("a lingering node has a delay"));
             contender.lingers_until_ms = Some(time_ms.saturating_add(u64::from(contender.lock_delay_ms)));

@@ -7,28 +7,20 @@ use crate::edits::context::Context;
 use crate::operations::readings;
 use crate::words::ticket_name::sequence_of;
 use crate::words::weight;
-use crate::{
-    Acquire, Attempt, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode,
-};
+use crate::{Acquire, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode};
 
 impl State {
     /// Answers a retry of an acquire with the present state of its ticket. The acquire is not
     /// counted again.
-    pub(crate) fn acquire_again(
-        &mut self,
-        ticket: &ZPath,
-        id: SessionId,
-        key: RequestKey,
-        attempt: Attempt,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn acquire_again(&mut self, ticket: &ZPath, context: &Context) -> Result<Reply, Refusal> {
         // After the ticket was removed, another client may have made a znode with its name.
-        if self.node(ticket).is_none_or(|node| node.owner() != Some(id) || node.contender().is_none()) {
+        if self.node(ticket).is_none_or(|node| !node.is_owned_by(context.session) || node.contender().is_none()) {
             return Err(Refusal::at(Error::NoNode, ticket));
         }
         self.edit_contender(ticket, |contender| {
             // The hold may have been released while other holds keep the ticket.
-            if let Some(hold) = contender.holds.iter_mut().find(|hold| hold.key == key) {
-                hold.retry(attempt);
+            if let Some(hold) = contender.holds.iter_mut().find(|hold| Some(hold.key) == context.key) {
+                hold.retry(context.attempt);
             }
         });
         self.acquired(ticket)

@@ -18,42 +18,32 @@ use crate::{
 const TTL_MS_MAX: u64 = (1 << 40) - 1;
 
 impl State {
-    pub(crate) fn znode_op(
-        &mut self,
-        mut op: ZnodeOp,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
-        self.check_system_write(&mut op, context)?;
+    pub(crate) fn znode_op(&mut self, mut op: ZnodeOp, effects: &mut Effects) -> Result<Reply, Refusal> {
+        self.check_system_write(&mut op, &effects.context)?;
         match op {
-            ZnodeOp::Create(create) => self.create(create, context, effects),
-            ZnodeOp::Delete { path, version } => self.delete(&path, version, context, effects),
+            ZnodeOp::Create(create) => self.create(create, effects),
+            ZnodeOp::Delete { path, version } => self.delete(&path, version, effects),
             ZnodeOp::SetData { path, data, version } => {
-                self.permit_data(&path, &data, context)?;
-                self.set_data(&path, data, version, context, effects)
+                self.permit_data(&path, &data, &effects.context)?;
+                self.set_data(&path, data, version, effects)
             }
-            ZnodeOp::Check { path, version } => self.check(&path, version, context),
+            ZnodeOp::Check { path, version } => self.check(&path, version, &effects.context),
         }
     }
 
     /// Applies several operations, all or none. The state is changed in place; if an operation
     /// fails, a clone made before is put back, which costs O(1).
-    pub(crate) fn multi(
-        &mut self,
-        ops: Vec<ZnodeOp>,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn multi(&mut self, ops: Vec<ZnodeOp>, effects: &mut Effects) -> Result<Reply, Refusal> {
         if ops.len() > self.limits().ops_max as usize {
             return Err(Error::TooManyOps.into());
         }
-        self.check_multi_cost(&ops, context, effects)?;
+        self.check_multi_cost(&ops, effects)?;
         let before = self.clone();
         let mut replies = Vec::with_capacity(ops.len());
         for (index, op) in (0..).zip(ops) {
             let answer = match op.stands_alone() {
                 true => Err(Error::BadArguments.into()),
-                false => self.znode_op(op, context, effects),
+                false => self.znode_op(op, effects),
             };
             match answer.and_then(|reply| self.check_steps(effects).map(|()| reply)) {
                 Ok(reply) => replies.push(reply),
@@ -67,7 +57,7 @@ impl State {
         Ok(Reply::Multi(replies))
     }
 
-    fn create(&mut self, create: Create, context: &Context, effects: &mut Effects) -> Result<Reply, Refusal> {
+    fn create(&mut self, create: Create, effects: &mut Effects) -> Result<Reply, Refusal> {
         let Create { parent, name, data, mode, acl, ensure } = create;
         if ensure != Ensure::New && mode != CreateMode::Ephemeral {
             return Err(Refusal::at(Error::BadArguments, &parent));
@@ -83,7 +73,7 @@ impl State {
         }
         let (base, missing) = self.way_to(&parent, ensure)?;
         let node = &self.tree()[&base];
-        permit(&node.acl, CREATE, context).map_err(|error| Refusal::at(error, &parent))?;
+        permit(&node.acl, CREATE, &effects.context).map_err(|error| Refusal::at(error, &parent))?;
         let path = if mode.is_sequential() {
             let path = next_number(node).and_then(|number| parent.child(&format!("{name}{number:010}")));
             path.map_err(|error| Refusal::at(error, &parent))?
@@ -93,12 +83,12 @@ impl State {
         let refuse = |error| Refusal::at(error, &path);
         self.check_managed(&parent, path.name(), Kind::of(mode, SessionId(0)))?;
         if let Some(there) = self.node(&path) {
-            return match there.is_ensured(ensure, context.session, &data) {
+            return match there.is_ensured(ensure, effects.context.session, &data) {
                 true => Ok(Reply::Created { stat: there.stat(), path }),
                 false => Err(refuse(Error::NodeExists)),
             };
         }
-        let owner = match (mode.is_ephemeral(), context.session) {
+        let owner = match (mode.is_ephemeral(), effects.context.session) {
             (true, None) => return Err(refuse(Error::SessionRequired)),
             (true, Some(owner)) => owner,
             (false, _) => SessionId(0),
@@ -120,30 +110,24 @@ impl State {
         self.check_quota_text(&path, &data).map_err(refuse)?;
         self.check_ephemerals(kind).map_err(refuse)?;
         let (above, acl) = (Arc::clone(&node.acl), shared_acl(acl, node));
-        self.make_containers(&missing, &above, context, effects);
+        self.make_containers(&missing, &above, effects);
         let new = NewNode { kind, data: data.into(), acl, contender: None };
-        let stat = self.insert(&path, new, context, effects);
+        let stat = self.insert(&path, new, effects);
         Ok(Reply::Created { path, stat })
     }
 
-    fn delete(
-        &mut self,
-        path: &ZPath,
-        version: i32,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    fn delete(&mut self, path: &ZPath, version: i32, effects: &mut Effects) -> Result<Reply, Refusal> {
         let refuse = |error| Refusal::at(error, path);
         let Some(parent) = path.parent_str() else {
             return Err(refuse(Error::BadArguments));
         };
         let node = self.existing(path)?;
-        permit(&self.tree()[parent].acl, DELETE, context).map_err(refuse)?;
-        expect_version(version, node.version).map_err(refuse)?;
+        permit(&self.tree()[parent].acl, DELETE, &effects.context).map_err(refuse)?;
+        expect_version(version, node.changes.version).map_err(refuse)?;
         if !node.family.names.is_empty() {
             return Err(refuse(Error::NotEmpty));
         }
-        self.remove(path, context, effects);
+        self.remove(path, effects);
         Ok(Reply::Done)
     }
 
@@ -151,7 +135,7 @@ impl State {
         let refuse = |error| Refusal::at(error, path);
         let node = self.existing(path)?;
         permit(self.acl_of(path, node), READ, context).map_err(refuse)?;
-        expect_version(version, node.version).map_err(refuse)?;
+        expect_version(version, node.changes.version).map_err(refuse)?;
         Ok(Reply::Done)
     }
 
@@ -165,7 +149,7 @@ impl State {
         let refuse = |error| Refusal::at(error, path);
         let node = self.existing(path)?;
         self.permit_acl(path, node, context).map_err(refuse)?;
-        expect_version(version, node.aversion).map_err(refuse)?;
+        expect_version(version, node.changes.aversion).map_err(refuse)?;
         self.check_acl(&acl).map_err(refuse)?;
         self.check_acl_room(path, &acl)?;
         // A container with its own ACL becomes persistent. If it were collected, the next acquire
@@ -177,7 +161,7 @@ impl State {
             if own && node.kind == Kind::Container {
                 node.kind = Kind::Persistent;
             }
-            node.aversion = next_version(node.aversion);
+            node.changes.aversion = next_version(node.changes.aversion);
             node.stat()
         });
         Ok(Reply::Set { stat })
@@ -185,7 +169,7 @@ impl State {
 
     /// Checks each candidate again, deletes it if its time is over, and skips it otherwise. Stops
     /// when the entry's budget is used up.
-    pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], context: &Context, effects: &mut Effects) -> Reply {
+    pub(crate) fn reap(&mut self, candidates: &[ReapCandidate], effects: &mut Effects) -> Reply {
         let mut count = 0;
         for candidate in candidates {
             // The leader proposes the remaining candidates again.
@@ -197,7 +181,7 @@ impl State {
                 node.czxid == candidate.czxid && self.is_due(&candidate.path, node)
             });
             if due {
-                self.remove(&candidate.path, context, effects);
+                self.remove(&candidate.path, effects);
                 count += 1;
             }
         }
@@ -224,7 +208,7 @@ impl State {
         };
         let number = made.as_str().as_bytes().last_chunk::<10>()?;
         let parent = made.parent().filter(|_| number.iter().all(u8::is_ascii_digit))?;
-        let used = self.node(&parent)?.creates;
+        let used = self.node(&parent)?.changes.creates;
         Some((parent, used))
     }
 

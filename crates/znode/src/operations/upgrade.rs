@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use crate::edits::context::Context;
 use crate::edits::edit::{NewNode, next_number};
 use crate::edits::effects::Effects;
 use crate::edits::permissions::permit;
@@ -24,16 +23,11 @@ use crate::{
 };
 
 impl State {
-    pub(crate) fn upgrade(
-        &mut self,
-        upgrade: &Upgrade,
-        context: &Context,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn upgrade(&mut self, upgrade: &Upgrade, effects: &mut Effects) -> Result<Reply, Refusal> {
         let reader = &upgrade.ticket;
         let refuse = |error| Refusal::at(error, reader);
-        let id = self.check_ticket(reader, context).map_err(refuse)?;
-        let hold = context.hold().map_err(refuse)?;
+        let id = self.check_ticket(reader, &effects.context).map_err(refuse)?;
+        let hold = effects.context.hold().map_err(refuse)?;
         let key = hold.key;
         if upgrade.label.len() > self.limits().label_bytes_max as usize {
             return Err(refuse(Error::DataTooLarge));
@@ -41,7 +35,7 @@ impl State {
         // The answer and the key may be forgotten in the session, but the ticket still has the key
         // of a retry.
         if let Some(writer) = self.upgraded_with(id, upgrade, key) {
-            return self.acquire_again(&writer, id, key, context.attempt);
+            return self.acquire_again(&writer, &effects.context);
         }
         let contender = self.tree()[reader].contender().filter(|contender| contender.mode == LockMode::Read).cloned();
         let contender = contender.ok_or_else(|| refuse(Error::BadArguments))?;
@@ -52,18 +46,18 @@ impl State {
         if let Some(writer) = self.ticket_of(id, &lock, LockMode::Write, &contender.owner) {
             return self.hold_once_more(&writer, hold);
         }
-        permit(&self.tree()[&lock].acl, CREATE, context).map_err(|error| Refusal::at(error, &lock))?;
+        permit(&self.tree()[&lock].acl, CREATE, &effects.context).map_err(|error| Refusal::at(error, &lock))?;
         let writer = self.writer_for(reader, &lock, key).map_err(refuse)?;
         let (_, reading) = self.position_of(reader);
-        let upgraded = Position::of(writer.name(), context.zxid).zip(Some(&reading));
+        let upgraded = Position::of(writer.name(), effects.context.zxid).zip(Some(&reading));
         let owner = &*contender.owner;
         let newcomer = Newcomer { lock: &lock, session: id, owner, mode: LockMode::Write, upgraded };
         if let Some(cycle) = self.deadlock(&newcomer) {
-            return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, context, effects));
+            return Ok(self.refuse_deadlock(&newcomer, &upgrade.label, cycle, effects));
         }
         self.check_upgrade(&lock, &writer, id, upgrade, &reading)?;
         let acl = Arc::clone(&self.tree()[&lock].acl);
-        if let Some(writing) = Position::of(writer.name(), context.zxid) {
+        if let Some(writing) = Position::of(writer.name(), effects.context.zxid) {
             self.edit_queue(&lock, |queue| queue.expect_upgraded(writing, reading));
         }
         let contender = Contender {
@@ -76,8 +70,8 @@ impl State {
         };
         let data = upgrade.label.as_bytes().into();
         let kind = Kind::Ephemeral { owner: id };
-        self.insert(&writer, NewNode { kind, data, acl, contender: Some(contender) }, context, effects);
-        self.grant_ready(context, effects);
+        self.insert(&writer, NewNode { kind, data, acl, contender: Some(contender) }, effects);
+        self.grant_ready(effects);
         self.acquired(&writer)
     }
 

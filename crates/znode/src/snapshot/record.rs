@@ -12,6 +12,7 @@ use crate::queue::ended::{EndedSession, Grant, History};
 use crate::queue::revocations::Revocation;
 use crate::state::session::RequestRecord;
 use crate::tree::Tree;
+use crate::tree::znode::Changes;
 use crate::{
     Acl, ClientInfo, Contender, FencingToken, Founding, HistoryHash, Kind, Limits, LockSettings, Policy, RecordKey,
     RequestKey, SecretHash, Session, SessionId, Term, ZPath, Znode, Zxid,
@@ -91,15 +92,7 @@ pub(crate) struct ZnodeRecord {
     pub(crate) data: Vec<u8>,
     pub(crate) acl: Vec<Acl>,
     pub(crate) czxid: Zxid,
-    pub(crate) mzxid: Zxid,
-    pub(crate) pzxid: Zxid,
-    pub(crate) ctime_ms: u64,
-    pub(crate) mtime_ms: u64,
-    pub(crate) emptied_ms: u64,
-    pub(crate) version: i32,
-    pub(crate) aversion: i32,
-    pub(crate) creates: u64,
-    pub(crate) deletes: u64,
+    pub(crate) changes: Changes,
     pub(crate) contender: Option<Contender>,
     /// The queue of a lock, without its tickets; `None` if there is no queue.
     pub(crate) queue: Option<QueueRecord>,
@@ -188,15 +181,7 @@ pub(crate) fn znode_record(tree: &Tree, path: ZPath, node: &Znode) -> Record {
         data: node.data.to_vec(),
         acl: node.acl.to_vec(),
         czxid: node.czxid,
-        mzxid: node.mzxid,
-        pzxid: node.pzxid,
-        ctime_ms: node.ctime_ms,
-        mtime_ms: node.mtime_ms,
-        emptied_ms: node.emptied_ms,
-        version: node.version,
-        aversion: node.aversion,
-        creates: node.creates,
-        deletes: node.deletes,
+        changes: node.changes,
         contender: node.contender.as_deref().cloned(),
         queue,
         standing,

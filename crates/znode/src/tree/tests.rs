@@ -26,8 +26,8 @@ fn create_at(at: &str) -> ZnodeOp {
 fn sequence_numbers_run_out_and_never_wrap() {
     let mut state = State::default();
     state.edit_znode(&ZPath::root(), |root| {
-        root.creates = SEQUENCE_MAX - 1;
-        root.deletes = SEQUENCE_MAX - 1;
+        root.changes.creates = SEQUENCE_MAX - 1;
+        root.changes.deletes = SEQUENCE_MAX - 1;
     });
     let last = apply(&mut state, create("s-", CreateMode::PersistentSequential));
     assert!(matches!(&last, Ok(Reply::Created { path, .. }) if path.as_str() == "/s-2147483646"));
@@ -47,7 +47,7 @@ fn versions_wrap_past_the_one_that_means_any() {
     let mut state = State::default();
     let root = ZPath::root();
     for (before, after) in [(i32::MAX, i32::MIN), (-2, 0), (0, 1)] {
-        state.edit_znode(&root, |node| node.version = before);
+        state.edit_znode(&root, |node| node.changes.version = before);
         let set = ZnodeOp::SetData { path: root.clone(), data: Vec::new(), version: before };
         assert!(apply(&mut state, Op::Znode(set)).is_ok());
         assert_eq!(state.node(&root).unwrap().stat().version, after);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bincode::{Decode, Encode};
 use imbl::OrdSet;
 
 use crate::queue::{Position, Queue, Ticket};
@@ -16,6 +17,16 @@ pub struct Znode {
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) czxid: Zxid,
+    pub(crate) changes: Changes,
+    /// Usage of all znodes below this one, at any depth; see `usage.rs`.
+    pub(crate) below: Usage,
+    pub(crate) family: Family,
+    pub(crate) contender: Option<Arc<Contender>>,
+}
+
+/// Zxids, times and counts of a znode's changes, in the order in which snapshots store them.
+#[derive(Clone, Copy, Debug, Default, Encode, Decode)]
+pub(crate) struct Changes {
     pub(crate) mzxid: Zxid,
     pub(crate) pzxid: Zxid,
     pub(crate) ctime_ms: u64,
@@ -30,10 +41,6 @@ pub struct Znode {
     pub(crate) creates: u64,
     /// Number of children ever deleted.
     pub(crate) deletes: u64,
-    /// Usage of all znodes below this one, at any depth; see `usage.rs`.
-    pub(crate) below: Usage,
-    pub(crate) family: Family,
-    pub(crate) contender: Option<Arc<Contender>>,
 }
 
 impl Znode {
@@ -61,16 +68,16 @@ impl Znode {
     pub fn stat(&self) -> Stat {
         Stat {
             czxid: self.czxid,
-            mzxid: self.mzxid,
-            ctime_ms: self.ctime_ms,
-            mtime_ms: self.mtime_ms,
-            version: self.version,
-            cversion: wrapped(self.creates.wrapping_add(self.deletes)),
-            aversion: self.aversion,
+            mzxid: self.changes.mzxid,
+            ctime_ms: self.changes.ctime_ms,
+            mtime_ms: self.changes.mtime_ms,
+            version: self.changes.version,
+            cversion: wrapped(self.changes.creates.wrapping_add(self.changes.deletes)),
+            aversion: self.changes.aversion,
             ephemeral_owner: self.kind.ephemeral_owner(),
             data_length: u32::try_from(self.data.len()).unwrap_or(u32::MAX),
             num_children: u32::try_from(self.family.names.len()).unwrap_or(u32::MAX),
-            pzxid: self.pzxid,
+            pzxid: self.changes.pzxid,
         }
     }
 

@@ -16,7 +16,7 @@ use super::*;
 use crate::WireConfig;
 use crate::client::outbox::Outbox;
 use crate::client::{Arrival, Client};
-use crate::session::door::{Door, ListensOn};
+use crate::session::door::Door;
 use crate::watch::audience::WatchKind;
 use crate::watch::watch_table::TOGETHER;
 
@@ -52,8 +52,7 @@ async fn start(wire: WireConfig) -> Node {
     config.limits.ops_max = 1_000;
     let limits = config.limits.clone();
     let replica = Replica::start_on(config, listener).await.unwrap();
-    let listens_on = ListensOn { plain: None, secure: None };
-    let door = Arc::new(Door::new(replica, wire, listens_on, stopping.clone()).unwrap());
+    let door = Arc::new(Door::new(replica, wire, [None; 2], stopping.clone()).unwrap());
     let node = Node { door, stopping, _dir: dir };
     until(async || {
         let read = node.door.replica.read(Consistency::Linearizable, Instant::now() + PATIENCE).await;

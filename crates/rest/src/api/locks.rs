@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use futures_util::future::OptionFuture;
 use replica::{Replica, Silence, WaitEnd};
 use tokio::time::Instant;
 use zlock_client::api::ProblemType::TicketGone;
@@ -318,7 +317,10 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         return Ok(answer);
     }
     // The ticket may end while the heartbeat is awaited, so its status is read again afterwards.
-    let safe_for_ms = OptionFuture::from(heartbeat.map(Heartbeat::safe_for_ms)).await.unwrap_or(0);
+    let safe_for_ms = match heartbeat {
+        Some(heartbeat) => heartbeat.safe_for_ms().await,
+        None => 0,
+    };
     match standing(&call, &ticket, was_own)? {
         Standing::Held(grant) => Ok(held(&call, &ticket, &lock, grant, safe_for_ms)),
         Standing::Waiting(answer) => Ok(answer),

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use futures_util::future::OptionFuture;
 use replica::{Step, WatchKey};
 use serde_json::{Value, json};
 use zlock_client::api::ProblemType::TicketGone;
@@ -145,7 +144,10 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
         _ => Step::Ready(()),
     };
     wait.until(&call, state, step).await?;
-    let safe_for_ms = OptionFuture::from(heartbeat.map(Heartbeat::safe_for_ms)).await.unwrap_or(0);
+    let safe_for_ms = match heartbeat {
+        Some(heartbeat) => heartbeat.safe_for_ms().await,
+        None => 0,
+    };
     let state = call.door.replica.state();
     // Access is checked again, because a lock's ACL may have changed during the wait.
     let parts = lock::parts(&state, &ticket).ok_or_else(|| gone(&ticket, &state))?;

@@ -182,7 +182,7 @@ async fn the_description_is_of_what_is_there() {
     let node = Node::start().await;
     let described = node.get("/openapi.json").await.expect(200);
     assert_eq!(described.body["openapi"], "3.1.0");
-    let mut operations = 0;
+    assert_eq!(described.body["paths"], rest::openapi_document()["paths"]);
     for (path, item) in described.body["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {
             let method: Method = method.to_uppercase().parse().unwrap();
@@ -193,10 +193,8 @@ async fn the_description_is_of_what_is_there() {
             let responses = &item[method.as_str().to_lowercase()]["responses"];
             let documented = responses.get(answer.status.to_string());
             assert!(documented.is_some(), "{method} {path}: {}", answer.status);
-            operations += 1;
         }
     }
-    assert_eq!(operations, 57);
     for schema in ["Problem", "Ticket", "TextZnode", "Children", "Events", "LockQueue", "Txn"] {
         assert!(described.body["components"]["schemas"][schema].is_object(), "{schema}");
     }

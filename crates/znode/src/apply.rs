@@ -44,8 +44,9 @@ impl State {
     /// were applied now. The leader calls this before it proposes the request.
     ///
     /// A request with an idempotency key always passes: its entry must record the refusal, and an
-    /// earlier copy of the request may be in the log. A request with a write number ([`WriteTurn`])
-    /// always passes, because later writes of its connection wait until an entry has counted it.
+    /// earlier copy of the request may be in the log. A request with a write number
+    /// ([`crate::WriteTurn`]) always passes, because later writes of its connection wait until an
+    /// entry has counted it.
     ///
     /// # Errors
     /// `TooManyOps`, as when the request is applied.

@@ -31,10 +31,12 @@
 //! trust.rs      authorities and revocations      reloadable.rs  files that are read again
 //! der.rs        bytes of a certificate           certificates.rs  certificates of all ports
 //! handshake_thread.rs  thread for handshakes    seldom.rs  limit on log lines
+//! backlog.rs    connections' tasks that wait for their turn
 //! ```
 
 mod acceptor;
 mod admission;
+mod backlog;
 mod certificates;
 mod der;
 mod error;
@@ -59,6 +61,7 @@ mod windows;
 
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
+pub use backlog::caught_up;
 pub use certificates::{Certificate, CertificateFiles, Certificates};
 pub use error::Error;
 pub use incoming::Incoming;

@@ -32,10 +32,12 @@
 //! der.rs        bytes of a certificate           certificates.rs  certificates of all ports
 //! handshake_thread.rs  thread for handshakes    seldom.rs  limit on log lines
 //! defer.rs      guard that runs a function    mutex.rs       a lock without poisoning
+//! backlog.rs    connections' tasks that wait for their turn
 //! ```
 
 mod acceptor;
 mod admission;
+mod backlog;
 mod certificates;
 mod defer;
 mod der;
@@ -62,6 +64,7 @@ mod windows;
 
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use admission::{Admission, AdmissionConfig, Full, Place, Waiting};
+pub use backlog::caught_up;
 pub use certificates::{Certificate, CertificateFiles, Certificates};
 pub use defer::Defer;
 pub use error::Error;

@@ -28,6 +28,7 @@ use async_task::Runnable;
 use tokio::runtime::Handle;
 use tokio::task::coop::has_budget_remaining;
 
+use crate::backlog::Backlog;
 use crate::step_times::StepTimes;
 
 /// Time for which a [`Runner`] polls connections' tasks before it yields to the runtime's other
@@ -103,7 +104,7 @@ impl Turns {
         let lines = Arc::new(Lines(Mutex::default()));
         lines.lock().sleeping.resize(runners, None);
         for number in 0..runners {
-            runtime.spawn(Runner { lines: Arc::clone(&lines), number, is_beside_raft: true }.run());
+            runtime.spawn(Runner::new(&lines, number, true).run());
         }
         Turns(lines)
     }
@@ -120,7 +121,7 @@ impl Turns {
         let runtime = Handle::current();
         let lines = Arc::new(Lines(Mutex::default()));
         lines.lock().sleeping.resize(1, None);
-        let runner = Runner { lines: Arc::clone(&lines), number: 0, is_beside_raft: false };
+        let runner = Runner::new(&lines, 0, false);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(runner.run()))?;
         Ok(Turns(lines))
     }
@@ -261,12 +262,18 @@ impl Inner {
 struct Runner {
     lines: Arc<Lines>,
     number: usize,
-    /// True if the runner shares its thread with Raft, so that [`StepTimes`] counts its steps.
+    /// True if the runner shares its thread with Raft, so that [`StepTimes`] counts its steps and
+    /// [`Backlog`] the runner.
     is_beside_raft: bool,
+    backlog: Backlog,
 }
 
 impl Runner {
-    async fn run(self) {
+    fn new(lines: &Arc<Lines>, number: usize, is_beside_raft: bool) -> Runner {
+        Runner { lines: Arc::clone(lines), number, is_beside_raft, backlog: Backlog::default() }
+    }
+
+    async fn run(mut self) {
         while poll_fn(|cx| self.slice(cx)).await {
             // The runtime runs all other ready tasks, and polls its sockets, before this task goes
             // on.
@@ -276,7 +283,7 @@ impl Runner {
 
     /// Polls tasks from the queues for up to [`SLICE`]. Returns pending when no task is ready,
     /// false when the queues are closed, and true otherwise.
-    fn slice(&self, cx: &mut Context<'_>) -> Poll<bool> {
+    fn slice(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let began = Instant::now();
         let mut now = began;
         let mut turn: Option<(Group, Duration)> = None;
@@ -293,6 +300,7 @@ impl Runner {
             let Some((group, runnable)) = inner.next() else {
                 let number = self.number;
                 inner.sleeping[number] = Some(cx.waker().clone());
+                self.backlog.set(false);
                 return Poll::Pending;
             };
             drop(inner);
@@ -303,9 +311,11 @@ impl Runner {
             }
             turn = Some((group, now - then));
         }
+        let mut inner = self.lines.lock();
         if let Some((group, time)) = turn {
-            self.lines.lock().charge(group, time);
+            inner.charge(group, time);
         }
+        self.backlog.set(self.is_beside_raft && !inner.wanting.is_empty());
         Poll::Ready(true)
     }
 }
@@ -325,6 +335,7 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
+    use crate::backlog::{WAIT_MAX, caught_up};
 
     /// Time for which a busy task runs before it yields.
     const STEP: Duration = Duration::from_micros(50);
@@ -407,6 +418,34 @@ mod tests {
             let between = steps.load(Ordering::Relaxed) - before;
             assert!(between <= most_per_slice, "{between} steps before another task of the runtime");
         }
+    }
+
+    #[tokio::test]
+    async fn a_batch_waits_for_connections_that_are_ready() {
+        let turns = Turns::start();
+        let steps = Arc::<AtomicU64>::default();
+        for _ in 0..10 {
+            let steps = Arc::clone(&steps);
+            turns.spawn(&address(1), async move {
+                steps.fetch_add(1, Ordering::Relaxed);
+                let began = Instant::now();
+                while began.elapsed() < STEP {}
+            });
+        }
+        // The first slice.
+        yield_now().await;
+        caught_up().await;
+        assert_eq!(steps.load(Ordering::Relaxed), 10);
+    }
+
+    #[tokio::test]
+    async fn a_batch_waits_only_for_a_time() {
+        let turns = Turns::start();
+        turns.spawn(&address(1), work(Arc::default()));
+        yield_now().await;
+        let began = Instant::now();
+        caught_up().await;
+        assert!(began.elapsed() >= WAIT_MAX, "a task is ready all the time");
     }
 
     #[tokio::test]

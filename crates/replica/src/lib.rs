@@ -62,6 +62,7 @@
 //!              agreement.rs       Agreement: whether the members' states agree
 //!              ahead_of_leader.rs Accounts: detects logs that contradict each other
 //! write/       propose.rs         Proposer: writes
+//!              proposal_queue.rs  ProposalQueue: proposals on their way to Raft, in batches
 //!              budget.rs          bounds on proposals under way
 //!              closings.rs        bound on large sessions that are being closed
 //!              retry.rs           retries with growing pauses

@@ -54,6 +54,7 @@ use crate::stop::Stop;
 use crate::view::life::Life;
 use crate::view::{View, ViewLimits};
 use crate::write::closings::Closings;
+use crate::write::proposal_queue::ProposalQueue;
 use crate::write::propose::Proposer;
 use crate::{Config, Failure, StartError};
 
@@ -105,6 +106,7 @@ impl Parts {
             life: Arc::clone(&self.life),
             space: Arc::clone(&self.space),
             entry_clock: Arc::clone(&self.entry_clock),
+            queue: ProposalQueue::start(self.consensus.raft.clone()),
             proposals: Arc::default(),
             peer_proposals: Arc::default(),
             closings: Closings::new(self.config.limits.entry_cost_max),

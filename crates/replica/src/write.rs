@@ -2,5 +2,6 @@
 
 pub(crate) mod budget;
 pub(crate) mod closings;
+pub(crate) mod proposal_queue;
 pub(crate) mod propose;
 pub(crate) mod retry;

@@ -20,17 +20,19 @@ fn limited(open_files_max: u64) -> Options {
     Options { open_files_max: Some(open_files_max), ..Options::default() }
 }
 
+/// Body of one write.
+const DATA: usize = 1_000_000;
+
 /// Writes more than the 64 MiB that a file of the log holds: a new file is opened meanwhile.
-async fn fill_log_file(writer: &mut Client, from: usize) {
-    for number in from..from + 70 {
-        let call = Call::post(format!("/v1/znodes/w/{number}")).body(vec![b'x'; 1_000_000]);
-        let what = format!("write {number} is done");
-        until(&what, async || {
-            let answer = writer.send(call.clone()).await.ok()?;
-            matches!(answer.status, 201 | 409).then_some(())
-        })
-        .await;
+async fn fill_log_file(writer: &mut Client) {
+    for number in 0..70 {
+        until(&format!("write {number} is done"), async || write(writer).await.then_some(())).await;
     }
+}
+
+/// Replaces the data of a znode, so that the log grows and the state does not. True if that is done.
+async fn write(writer: &mut Client) -> bool {
+    writer.send(Call::put("/v1/znodes/w").body(vec![b'x'; DATA])).await.is_ok_and(|answer| answer.status == 200)
 }
 
 #[tokio::test]
@@ -42,7 +44,7 @@ async fn silent_connections_cost_no_node_its_log() {
     // The connections are more than the node may have open.
     let silent: Vec<TcpStream> =
         (0..LIMIT + 100).map(|_| TcpStream::connect(cluster.endpoint(leader)).unwrap()).collect();
-    fill_log_file(&mut writer, 0).await;
+    fill_log_file(&mut writer).await;
     for id in cluster.ids() {
         assert!(cluster.ended(id).is_none(), "node {id} has ended:\n{}", cluster.log(id));
         assert!(cluster.log(id).contains("fewer connections than configured"), "{}", cluster.log(id));
@@ -77,23 +79,19 @@ async fn a_node_without_a_descriptor_for_its_log_goes_on_when_there_is_one() {
 
     // Only the reserved descriptors are left: they are enough for a while.
     let_open(process, behind_the_spare_ones(process));
-    fill_log_file(&mut writer, 0).await;
+    fill_log_file(&mut writer).await;
     assert!(cluster.ended(leader).is_none(), "{}", cluster.log(leader));
 
     // No descriptor is left.
     let_open(process, 0);
-    let call = |number: usize| Call::post(format!("/v1/znodes/w/{number}")).body(vec![b'x'; 1_000_000]);
-    let mut number = 100;
     until("the node is out of descriptors", async || {
         assert!(cluster.ended(leader).is_none(), "{}", cluster.log(leader));
-        if writer.send(call(number)).await.is_ok_and(|answer| answer.status == 201) {
-            number += 1;
-        }
+        write(&mut writer).await;
         cluster.log(leader).contains(OUT_OF_DESCRIPTORS).then_some(())
     })
     .await;
     let_open(process, ENOUGH);
-    fill_log_file(&mut writer, 200).await;
+    fill_log_file(&mut writer).await;
     assert!(cluster.ended(leader).is_none(), "{}", cluster.log(leader));
     cluster.all_ready().await;
 }

@@ -22,6 +22,7 @@ use crate::view::View;
 use crate::view::life::Life;
 use crate::write::budget::{Budget, BudgetShare};
 use crate::write::closings::{Closings, closes};
+use crate::write::proposal_queue::ProposalQueue;
 use crate::write::retry::Retry;
 use crate::{Config, Error};
 
@@ -51,6 +52,8 @@ pub(crate) struct Proposer {
     pub(crate) life: Arc<Life>,
     pub(crate) space: Arc<DiskSpace>,
     pub(crate) entry_clock: Arc<EntryClock>,
+    /// Way of proposals to this node's Raft.
+    pub(crate) queue: ProposalQueue,
     /// Proposals of this node's clients that are under way. A proposal for which no client waits
     /// any more counts until Raft has dropped it.
     pub(crate) proposals: Arc<Budget>,
@@ -223,7 +226,7 @@ impl Proposer {
         let (responder, answer) = Responder::new(held);
         let write = async {
             self.consensus.unheld().await;
-            self.consensus.raft.client_write_ff(command, Some(responder)).await.map_err(|fatal| fatal.to_string())?;
+            self.queue.push(command, responder);
             answer.await.map_err(|_| "raft has stopped".into())
         };
         match timeout_at(deadline, write).await {

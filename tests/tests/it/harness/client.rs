@@ -52,7 +52,12 @@ impl Client {
     pub(crate) async fn open_session(&mut self, timeout_ms: u64) -> Session {
         let body = format!("{{\"timeout\":\"{timeout_ms}ms\",\"label\":\"test\"}}");
         let call = Call::post("/v1/sessions").header("content-type", "application/json").body(body);
-        let opened: NewSession = self.send(call).await.expect("the node answers").json();
+        let opened: NewSession = until("a session is open", async || {
+            let answer = self.send(call.clone()).await.expect("the node answers");
+            // The node may have lost its leader for a moment.
+            (!matches!(answer.status, 503 | 504)).then(|| answer.json())
+        })
+        .await;
         Session { id: opened.session, key: opened.session_key, timeout_ms: u64::from(opened.timeout_ms) }
     }
 }

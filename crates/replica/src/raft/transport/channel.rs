@@ -9,13 +9,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use accept::caught_up;
 use storage::codec;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::connect::Target;
 use super::frame::{Exchange, FramedStream};
-use super::messages::{Answer, Ask, FRAME_BYTES_MAX, NumberedMessage};
+use super::messages::{Answer, Ask, FRAME_BYTES_MAX, Lane, NumberedMessage};
 use super::tenure::Tenure;
 use crate::stop::Stop;
 
@@ -190,6 +191,10 @@ impl Task {
                     None => Err(io::Error::other("shutting down")),
                 },
             };
+            // Requests of clients from the next slices join the same packet.
+            if step.is_ok() && self.target.lane == Lane::Forward && line.framed.queued_bytes() > 0 {
+                caught_up().await;
+            }
             if let Err(error) = step.and_then(|()| self.put_waiting(line)).and_then(|()| line.look_whether_over()) {
                 return error;
             }

@@ -43,6 +43,7 @@ VALUES = {
 REFUSED = [
     ({"tikTime": 2000}, "additional properties 'tikTime' not allowed"),
     ({"persistence": {"enabled": False}}, "additional properties 'enabled' not allowed"),
+    ({"extraEnvVars": None}, "missing property 'extraEnvVars'"),
     ({"replicaCount": 0}, "minimum: got 0, want 1"),
     ({"tls": {"client": {"auth": "need"}}}, "must be one of 'none', 'want'"),
     ({"metrics": {"serviceMonitor": {"enabled": True}}}, "needs metrics.enabled"),

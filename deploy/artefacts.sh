@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds what a release has for the architecture of this machine, and puts it into a new directory: the program with its licences, the
-# .deb, the .rpm, the container image, the OpenAPI document, the list of dependencies (SBOM, in CycloneDX), and the SHA-256 of each file.
+# .deb, the .rpm, the container image, the Helm chart, the OpenAPI document, the list of dependencies (SBOM, in CycloneDX), and the SHA-256
+# of each file.
 #
 #   deploy/artefacts.sh DIRECTORY
 #
@@ -45,6 +46,8 @@ tar --create --gzip --file "$out/$name.tar.gz" --directory "$scratch" --sort=nam
 deploy/packages.sh | while read -r package; do
     cp "$package" "$out"
 done
+
+deploy/chart.sh "$out"
 
 image="$(ZLOCK="$program" deploy/image.sh "localhost/zlock:$version-$(uname -m)")"
 "${ENGINE:-$(command -v docker || command -v podman)}" save "$image" | gzip --no-name >"$out/$name-image.tar.gz"

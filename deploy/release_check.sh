@@ -19,6 +19,10 @@ disagree() {
 version="$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)"
 [[ $tag == "v$version" ]] || disagree "the tag is $tag, and Cargo.toml has version $version: the tag must be v$version"
 
+chart="$(sed -n 's/^\(version\|appVersion\): //p' deploy/helm/zlock/Chart.yaml)"
+[[ $chart == "$version"$'\n'"$version" ]] ||
+    disagree "version and appVersion in deploy/helm/zlock/Chart.yaml must both be $version"
+
 entry="$(sed -n 's/^## //p' docs/changelog.md | head -n 1)"
 [[ $entry =~ ^"$version, "[0-9]{4}-[0-9]{2}-[0-9]{2}$ ]] ||
     disagree "the first entry of docs/changelog.md is \"$entry\": it must be \"$version, YEAR-MONTH-DAY\""

@@ -84,20 +84,23 @@ def within(args, images, play):
     return 0
 
 
-def script(about, tools, images, play):
-    """Runs `play(directory of the tools, scratch directory)`, and returns the exit code of the script. `tools`
-    has the name of each tool of PyPI with the requirement that installs it."""
+def from_pypi(venv, requirements):
+    """Installs tools, which have exact versions, in a virtual environment, where they are missing."""
+    if not (venv / "bin/python").exists():
+        run(sys.executable, "-m", "venv", venv)
+    run(venv / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *requirements)
+
+
+def script(about, requirements, images, play):
+    """Runs `play(directory of the tools, scratch directory)`, and returns the exit code of the script. `requirements`
+    are those of the tools of PyPI."""
     args = arguments(about, "../packages").parse_args()
     if os.environ.get(WITHIN):
         return within(args, images, play)
     venv = args.cache.resolve() / "venv"
     try:
         installed()
-        if not (venv / "bin/python").exists():
-            run(sys.executable, "-m", "venv", venv)
-        for tool, requirement in tools.items():
-            if not (venv / "bin" / tool).exists():
-                run(venv / "bin/pip", "install", "--quiet", requirement)
+        from_pypi(venv, requirements)
     except (AssertionError, OSError) as error:
         return not_run("podman or a tool cannot be had: " + str(error).strip().splitlines()[-1])
     program = args.zlock

@@ -275,4 +275,4 @@ def play(tools, scratch):
 
 
 if __name__ == "__main__":
-    sys.exit(script(__doc__, {"podman-compose": COMPOSE}, [IMAGE], play))
+    sys.exit(script(__doc__, [COMPOSE], [IMAGE], play))

@@ -47,18 +47,18 @@ FIELDS_UNUSED = {"imagePullPolicy", "resources"}
 
 
 class Rendered:
-    """Objects of one kustomization."""
+    """Objects of one set, given as YAML."""
 
-    def __init__(self, tools, directory, scratch):
+    def __init__(self, tools, name, text, scratch):
         # PyYAML comes with kubernetes-validate.
         import yaml
 
-        file = scratch / (directory.name + ".yaml")
-        file.write_text(run("kubectl", "kustomize", directory).stdout)
+        file = scratch / (name + ".yaml")
+        file.write_text(text)
         told = run(tools / "kubernetes-validate", "--strict", file)
         unknown = set(re.findall(r"find schema for kind (\w+)", told.stdout + told.stderr))
         assert unknown <= WITHOUT_SCHEMA, unknown
-        self.objects = list(yaml.safe_load_all(file.read_text()))
+        self.objects = list(yaml.safe_load_all(text))
         self.set = self.one("StatefulSet", "zlock")
         self.pod = self.set["spec"]["template"]["spec"]
         (self.container,) = self.pod["containers"]
@@ -66,7 +66,7 @@ class Rendered:
         self.check_selectors()
         valid = [one for one in self.objects if one["kind"] not in unknown]
         exceptions = "".join("; not validated: " + kind for kind in unknown)
-        say("%s: %d valid objects%s" % (directory.name, len(valid), exceptions))
+        say("%s: %d valid objects%s" % (name, len(valid), exceptions))
 
     def one(self, kind, name):
         (found,) = [one for one in self.objects if (one["kind"], one["metadata"]["name"]) == (kind, name)]
@@ -75,7 +75,7 @@ class Rendered:
     def check_selectors(self):
         """Every object selects the pods of the set, or a service by its labels, and names ports that they have."""
         labels = self.set["spec"]["template"]["metadata"]["labels"]
-        services = {}
+        services = {one["metadata"]["name"]: one for one in self.objects if one["kind"] == "Service"}
         for one in self.objects:
             spec, what = one["spec"], "%s %s" % (one["kind"], one["metadata"]["name"])
             selector = spec.get("podSelector") or spec["selector"]
@@ -88,7 +88,6 @@ class Rendered:
                 continue
             assert selector and selector.items() <= labels.items(), what
             if one["kind"] == "Service":
-                services[one["metadata"]["name"]] = one
                 assert {port["targetPort"] for port in spec["ports"]} <= self.ports.keys(), what
             if one["kind"] == "NetworkPolicy":
                 assert {port["port"] for rule in spec["ingress"] for port in rule["ports"]} <= self.ports.keys(), what
@@ -97,6 +96,20 @@ class Rendered:
     def endpoints(self, scheme):
         names = ["zlock-%d.zlock-peers" % ordinal for ordinal in range(self.set["spec"]["replicas"])]
         return ",".join("%s%s:%d" % (scheme, name, self.ports["http"]) for name in names)
+
+
+def kustomized(tools, directory, scratch):
+    return Rendered(tools, directory.name, run("kubectl", "kustomize", directory).stdout, scratch)
+
+
+def five_nodes(tools, scratch):
+    """The overlay of docs/kubernetes.md."""
+    page = (ROOT / "docs/kubernetes.md").read_text()
+    overlay = scratch / "deploy/overlays/five"
+    shutil.copytree(ROOT / "deploy/kubernetes", scratch / "deploy")
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL).group(1))
+    return kustomized(tools, overlay, scratch)
 
 
 class Pod:
@@ -243,11 +256,7 @@ def check_lost_volume(pods):
 def check_scaling(pods, tools, scratch):
     """By the overlay and the commands of docs/kubernetes.md."""
     page = (ROOT / "docs/kubernetes.md").read_text()
-    overlay = scratch / "deploy/overlays/five"
-    shutil.copytree(ROOT / "deploy/kubernetes", scratch / "deploy")
-    overlay.mkdir()
-    (overlay / "kustomization.yaml").write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL).group(1))
-    five = Rendered(tools, overlay, scratch)
+    five = five_nodes(tools, scratch)
     joining = [Pod(five, ordinal, scratch) for ordinal in range(3, five.set["spec"]["replicas"])]
     for pod in joining:
         pod.start()
@@ -331,7 +340,7 @@ def play_tls(rendered, scratch):
 
 
 def play(tools, scratch):
-    sets = {Path(name).name: Rendered(tools, ROOT / "deploy/kubernetes" / name, scratch) for name in SETS}
+    sets = {Path(name).name: kustomized(tools, ROOT / "deploy/kubernetes" / name, scratch) for name in SETS}
     podman("network", "create", NETWORK)
     try:
         play_plain(sets, tools, scratch)
@@ -348,7 +357,7 @@ def main():
     missing = [program for program in ("kubectl", "openssl") if not shutil.which(program)]
     if missing:
         return not_run("not installed: " + ", ".join(missing))
-    return script(__doc__, {"kubernetes-validate": VALIDATE}, [IMAGE], play)
+    return script(__doc__, [VALIDATE], [IMAGE], play)
 
 
 if __name__ == "__main__":

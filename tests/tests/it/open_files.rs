@@ -30,7 +30,8 @@ async fn fill_log_file(writer: &mut Client) {
     }
 }
 
-/// Replaces the data of a znode, so that the log grows and the state does not. True if that is done.
+/// Replaces the data of a znode, so that the log grows and the state does not. True if that is
+/// done.
 async fn write(writer: &mut Client) -> bool {
     writer.send(Call::put("/v1/znodes/w").body(vec![b'x'; DATA])).await.is_ok_and(|answer| answer.status == 200)
 }

@@ -15,7 +15,7 @@ static BEHIND: AtomicUsize = AtomicUsize::new(0);
 /// waits so long.
 pub(crate) const WAIT_MAX: Duration = Duration::from_millis(1);
 
-/// Waits until no connection's task waits for the next slice, but at most for [`WAIT_MAX`].
+/// Waits until no connection's task waits for the next slice, but at most a millisecond.
 pub async fn caught_up() {
     let began = Instant::now();
     while BEHIND.load(Ordering::Relaxed) > 0 && began.elapsed() < WAIT_MAX {

@@ -144,7 +144,7 @@ impl Identity {
             let Hello { versions, levels, .. } = hello;
             let why = match refusal {
                 Refusal::NoCommonVersion { versions } => format!("this node speaks only versions {versions:?}"),
-                Refusal::NoCommonLevel { .. } => self.levels_in_words(*levels),
+                Refusal::NoCommonLevel { .. } => self.members_levels_in_words(*levels),
                 Refusal::Removed { zxid } => format!("it was removed from the cluster at zxid {zxid}"),
                 Refusal::OtherCluster | Refusal::NoMember | Refusal::NeedsTls | Refusal::IdInUse => {
                     "it belongs to another cluster of the same name".into()
@@ -239,9 +239,7 @@ impl Identity {
         match refusal {
             Refusal::NoCommonLevel { levels } => {
                 self.cluster.note_levels(levels);
-                let known = self.cluster.program().levels;
-                let outgrown = (levels.0 > known.max).then(|| OtherLevel { level: levels.0, known }.to_string());
-                rejection(refusal, outgrown.unwrap_or_else(|| self.levels_in_words(levels)))
+                rejection(refusal, self.members_levels_in_words(levels))
             }
             Refusal::Removed { zxid } => {
                 self.cluster.learn_own_removal(Zxid(zxid));
@@ -249,6 +247,14 @@ impl Identity {
             }
             refusal => rejection(refusal, refusal.to_string()),
         }
+    }
+
+    /// Describes the format levels of a member that has no level in common with this node. If the
+    /// cluster has outgrown this node's program, this node needs another program.
+    fn members_levels_in_words(&self, levels: (u16, u16)) -> String {
+        let known = self.cluster.program().levels;
+        let outgrown = (levels.0 > known.max).then(|| OtherLevel { level: levels.0, known }.to_string());
+        outgrown.unwrap_or_else(|| self.levels_in_words(levels))
     }
 
     /// Describes the format levels of a node that has no level in common with this node.
@@ -662,8 +668,10 @@ mod tests {
             logged
                 .ends_with("knows levels of the format only 1, and this node needs only 2: start a newer zlock there")
         );
-        let heard = old.turned_away(refusal).to_string();
-        assert_eq!(heard, "this cluster is at level 2; this zlock knows only 1: start a newer zlock");
+        let outgrown = "this cluster is at level 2; this zlock knows only 1: start a newer zlock";
+        assert_eq!(old.turned_away(refusal).to_string(), outgrown);
+        let (_, logged) = old.refusal(&ahead.hello(1, Lane::Append)).unwrap();
+        assert!(logged.ends_with(outgrown), "{logged}");
         assert!(old.cluster.outgrown().borrow().is_some() && ahead.cluster.outgrown().borrow().is_none());
     }
 }

@@ -219,7 +219,7 @@ async fn a_revoked_certificate_is_refused() {
 #[tokio::test]
 async fn a_client_that_is_nobody_by_its_certificate_has_a_line_now_and_then() {
     let lines = Lines::of("accept", Level::INFO);
-    let _gathered = tracing::subscriber::set_default(lines.clone());
+    let _gathered = lines.gather_here();
     let server = Server::start(Some(Clients::MustHaveCertificates)).await;
     let connector = server.connector(Some(server.authority.client(&"n".repeat(1_014), 30)));
     for _ in 0..3 {

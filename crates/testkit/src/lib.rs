@@ -24,7 +24,7 @@ mod until;
 pub mod zookeeper;
 
 pub use authority::{Authority, Files};
-pub use lines::Lines;
+pub use lines::{Lines, print_log};
 pub use links::{LinkRule, Links, Proxy, Rule};
 pub use ports::Ports;
 pub use process::{Process, last_lines, reset_ignored_signals, serve, signal};

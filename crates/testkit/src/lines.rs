@@ -1,12 +1,16 @@
-//! Capture of the log lines of the test's own process.
+//! Log lines of the test's own process: printed for the case that the test fails, and captured.
 
 use std::fmt;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::{Layer, fmt as printed, registry};
 
 /// Captured log lines of one crate, of one level and the more severe levels.
 #[derive(Clone, Debug)]
@@ -23,19 +27,39 @@ struct Line {
     text: String,
 }
 
+/// Captures of the whole process.
+static GATHERED: Mutex<Vec<Lines>> = Mutex::new(Vec::new());
+
+/// Prints log lines of nodes that run in the test's own process. A runner shows them if the test
+/// fails.
+pub fn print_log() {
+    static SUBSCRIBED: Once = Once::new();
+    SUBSCRIBED.call_once(|| {
+        let quiet = ["openraft", "raft_log", "chunked_wal", "sled"].map(|library| (library, LevelFilter::WARN));
+        let levels = Targets::new().with_default(LevelFilter::INFO).with_targets(quiet);
+        let lines = printed::layer().with_ansi(false).with_test_writer().with_filter(levels);
+        let subscriber = registry().with(lines).with(Gatherer.with_filter(LevelFilter::INFO));
+        // A test may have a subscriber of its own.
+        let _ = tracing::subscriber::set_global_default(subscriber);
+    });
+}
+
 impl Lines {
-    /// Returns a subscriber that captures lines whose target begins with `target`.
+    /// Makes an empty capture of lines whose target begins with `target`.
     pub fn of(target: &'static str, level: Level) -> Lines {
         Lines { target, level, lines: Arc::default() }
     }
 
-    /// Installs the subscriber for the whole process.
-    ///
-    /// # Panics
-    /// If the process already has a global subscriber.
+    /// Captures the lines of the whole process from now on.
     pub fn gather(self) -> Lines {
-        tracing::subscriber::set_global_default(self.clone()).expect("one for each process");
+        print_log();
+        GATHERED.lock().unwrap_or_else(PoisonError::into_inner).push(self.clone());
         self
+    }
+
+    /// Captures the lines of this thread until the guard is dropped.
+    pub fn gather_here(&self) -> DefaultGuard {
+        tracing::subscriber::set_default(registry().with(self.clone()))
     }
 
     /// Returns the lines that contain `words` in their message or fields.
@@ -51,6 +75,15 @@ impl Lines {
     fn all(&self) -> Vec<Line> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    fn capture(&self, event: &Event<'_>) {
+        let metadata = event.metadata();
+        if *metadata.level() <= self.level && metadata.target().starts_with(self.target) {
+            let mut line = Line::default();
+            event.record(&mut line);
+            self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    }
 }
 
 impl Visit for Line {
@@ -63,26 +96,17 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= self.level && metadata.target().starts_with(self.target)
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        self.capture(event);
     }
+}
 
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+/// Layer that passes each line to all captures of the process.
+struct Gatherer;
+
+impl<S: Subscriber> Layer<S> for Gatherer {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        GATHERED.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|lines| lines.capture(event));
     }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }

@@ -45,6 +45,7 @@ pub(crate) struct Ensemble {
 impl Ensemble {
     /// Makes `size` nodes that are not started yet. `change` adapts each node's configuration.
     pub(crate) fn new(size: usize, change: fn(&mut Config)) -> Ensemble {
+        testkit::print_log();
         let listeners: Vec<_> = (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addrs = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         let listeners = listeners.into_iter().map(Some).collect();

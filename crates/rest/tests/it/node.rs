@@ -87,6 +87,7 @@ impl Node {
 
     /// Starts a node, without waiting until it is the leader.
     pub(crate) async fn start_unready(rest: RestConfig, edit: impl FnOnce(&mut Config)) -> Node {
+        testkit::print_log();
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer_addr = listener.local_addr().unwrap();

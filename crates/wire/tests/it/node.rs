@@ -36,6 +36,7 @@ impl Node {
 
     /// Starts an ensemble, and waits until its nodes serve.
     pub(crate) async fn start_many(count: u64, wire: WireConfig, edit: impl Fn(&mut Config)) -> Vec<Node> {
+        testkit::print_log();
         let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addr = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
         let members: Vec<Member> = (1..)

@@ -33,10 +33,13 @@ CHART = ROOT / "deploy/helm/zlock"
 LABELS_OF_HELM = {"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 # Values for each set. The sets have another default for the tag than the chart.
 TAG = {"image": {"tag": "latest"}}
+TLS = {"tls": {"client": {"enabled": True}, "quorum": {"enabled": True}}}
+MONITORING = {"metrics": {"enabled": True, "serviceMonitor": {"enabled": True}}}
 VALUES = {
     "base": {},
-    "tls": {"tls": {"client": {"enabled": True}, "quorum": {"enabled": True}}},
-    "monitoring": {"metrics": {"enabled": True, "serviceMonitor": {"enabled": True}}},
+    "tls": TLS,
+    "monitoring": MONITORING,
+    "tls-monitoring": TLS | MONITORING,
     "five": {"replicaCount": 5},
 }
 # The refused values, with a part of the error.

@@ -33,7 +33,7 @@ from containers import IMAGE, podman, run, script
 from scene import ROOT, not_run, say, wait_until
 
 VALIDATE = "kubernetes-validate==1.37.0"
-SETS = ["base", "overlays/tls", "overlays/monitoring"]
+SETS = ["base", "overlays/tls", "overlays/monitoring", "overlays/tls-monitoring"]
 # Custom resources: kubernetes-validate knows the schemas of Kubernetes alone.
 WITHOUT_SCHEMA = {"ServiceMonitor"}
 DOMAIN = "shop.svc.cluster.local"

@@ -2,12 +2,12 @@
 """The first commands of README.md, the blocks of docs/jobs.md and docs/tutorial.md, and the backup drill of docs/operating.md, taken
 from the pages as they stand and run against `zlock dev`; the drill against three nodes of its own.
 
-    tests/clients/jobs.py [--zlock PATH]
+    tests/clients/jobs.py [--zlock PATH] [--cache DIR]
 
 Each job is checked for what its heading says, and each output is compared with the output on the page. A stand-in for `cargo run`
-starts the program under test, and builds nothing. `tests/run`, which README.md names, is a step of .ci/run. Needs root, ip, curl and pgrep:
-the ports of `zlock dev` are free in a network namespace. Exit code: 0 when all passed, 1 when something failed, 75 when the namespace
-or a program cannot be had; the last line then says why: "NOT RUN: ...".
+starts the program under test, and builds nothing. `tests/run`, which README.md names, is a step of .ci/run. The object store is moto's
+S3, which the cache has from PyPI. Needs root, ip, curl and pgrep: the ports of `zlock dev` are free in a network namespace. Exit code: 0
+when all passed, 1 when something failed, 75 when the namespace or a program cannot be had; the last line then says why: "NOT RUN: ...".
 """
 
 import sys
@@ -23,10 +23,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from scene import PATIENCE_S, ROOT, arguments, built, free_ports, get, not_run, say, started, wait_until
+from scene import PATIENCE_S, ROOT, Fetched, arguments, built, free_port, free_ports, get, not_run, say, started, wait_until
 
 # Set in the process that runs within the namespaces.
 WITHIN = "ZLOCK_JOBS_WITHIN"
+# Python with an S3 server and its client, where it could be fetched.
+WITH_S3 = "ZLOCK_JOBS_WITH_S3"
+S3 = ["moto[server,s3]==5.2.5", "boto3==1.44.8"]
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 LINES_MAX = 15
 MARK = "~~~ end of block ~~~"
@@ -51,10 +54,10 @@ class Job:
         found = [Job(section) for section in (ROOT / page).read_text().split("\n## ")[1:]]
         return [job for job in found if job.blocks]
 
-    def only(self):
+    def only(self, python=sys.executable):
         ((kind, code, shown),) = self.blocks
         assert len(code.splitlines()) <= LINES_MAX, "%s: %d lines" % (self.heading, len(code.splitlines()))
-        return ["bash", "-euc", code] if kind == "sh" else [sys.executable, "-c", code], shown
+        return ["bash", "-euc", code] if kind == "sh" else [python, "-c", code], shown
 
 
 def bare(page):
@@ -127,10 +130,10 @@ CHECKS = {
     "Run at most N at once": at_most_two,
     "Let many read and one write": readers_and_writer,
     "Refuse a stale holder in SQL": stale_is_refused,
-    "Refuse a stale holder in an object store": stale_is_refused,
     "Find out why a job is stuck": stuck,
 }
 IN_PYTHON = "Keep one leader, in Python"
+IN_S3 = "Refuse a stale holder in an object store"
 
 
 def leader_in_python(job, scratch):
@@ -158,18 +161,34 @@ def leader_in_python(job, scratch):
     assert set(masked(logs[0].read_text())) == set(masked(shown)), logs[0].read_text()
 
 
+def played(job, check, *python):
+    command, shown = job.only(*python)
+    done = run(*command)
+    assert done.returncode == 0, (job.heading, done)
+    check(done.stdout)
+    check(shown)
+    assert sorted(masked(done.stdout)) == sorted(masked(shown)), "%s: the page shows another output than\n%s" % (job.heading, done.stdout)
+    say(job.heading)
+
+
+def fenced_in_s3(job, scratch, python):
+    endpoint = "http://127.0.0.1:%d" % free_port()
+    own = {"ENDPOINT_URL": endpoint, "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any", "DEFAULT_REGION": "us-east-1"}
+    os.environ.update({"AWS_" + name: value for name, value in own.items()})
+    with started([python, "-m", "moto.server", "--port", endpoint.split(":")[-1]], scratch / "s3.log") as server:
+        wait_until("the object store answers", lambda: get(endpoint.removeprefix("http://"), "/"), server)
+        run(python, "-c", "import boto3; boto3.client('s3').create_bucket(Bucket='reports')").check_returncode()
+        played(job, stale_is_refused, python)
+
+
 def jobs(scratch):
     found = {job.heading: job for job in Job.all("docs/jobs.md")}
-    assert set(found) == {*CHECKS, IN_PYTHON}, found.keys()
+    assert set(found) == {*CHECKS, IN_PYTHON, IN_S3}, found.keys()
     leader_in_python(found[IN_PYTHON], scratch)
     for heading, check in CHECKS.items():
-        command, shown = found[heading].only()
-        done = run(*command)
-        assert done.returncode == 0, (heading, done)
-        check(done.stdout)
-        check(shown)
-        assert sorted(masked(done.stdout)) == sorted(masked(shown)), "%s: the page shows another output than\n%s" % (heading, done.stdout)
-        say(heading)
+        played(found[heading], check)
+    if WITH_S3 in os.environ:
+        fenced_in_s3(found[IN_S3], scratch, os.environ[WITH_S3])
 
 
 def tutorial():
@@ -203,6 +222,11 @@ def first_lock(block, scratch):
     done = run("bash", "-euc", block)
     assert done.returncode == 0 and re.match(r"\d+\n", done.stdout), done
     say("the first commands of README.md")
+
+
+class Tools(Fetched):
+    def __init__(self, cache):
+        super().__init__(cache, {"s3": lambda: self.make_venv("s3", S3)})
 
 
 class Drill:
@@ -289,7 +313,6 @@ def within(program):
             tutorial()
         Drill(scratch).play()
     say("every job passed")
-    return 0
 
 
 def main():
@@ -302,8 +325,11 @@ def main():
     probe = run(*NAMESPACES, "true")
     if probe.returncode != 0:
         return not_run("no namespace: " + probe.stderr.strip())
+    tools = Tools(words.cache)
+    more = {WITHIN: "1", **({WITH_S3: str(tools.program("s3", "python").absolute())} if tools.has("s3") else {})}
     inner = [sys.executable, __file__, "--zlock", built(words.zlock)]
-    return subprocess.run(list(map(str, [*NAMESPACES, *inner])), env=dict(os.environ, **{WITHIN: "1"})).returncode
+    code = subprocess.run(list(map(str, [*NAMESPACES, *inner])), env=dict(os.environ, **more)).returncode
+    return tools.not_run() if tools.missing and code == 0 else code
 
 
 sys.exit(main())

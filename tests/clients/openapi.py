@@ -60,15 +60,6 @@ class Tools(Fetched):
             "openapi-typescript": self.make_node,
         })
 
-    def make_venv(self, name, packages):
-        venv = self.cache / name
-        done = venv / ("done " + " ".join(packages))
-        if not done.exists():
-            shutil.rmtree(venv, ignore_errors=True)
-            run([sys.executable, "-m", "venv", venv])
-            run([venv / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *packages], timeout=FETCH_S)
-            done.touch()
-
     def make_node(self):
         node = self.cache / "openapi-node"
         done = node / ("done " + " ".join(NODE).replace("/", "+"))
@@ -78,9 +69,6 @@ class Tools(Fetched):
             (node / "package.json").write_text('{"type": "module", "private": true}')
             run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", node, *NODE], timeout=FETCH_S)
             done.touch()
-
-    def program(self, venv, name):
-        return self.cache / venv / "bin" / name
 
 
 def validate(tools, document):

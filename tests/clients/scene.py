@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -57,6 +58,20 @@ class Fetched:
             except (Missing, OSError, subprocess.SubprocessError) as error:
                 self.missing[name] = str(error).splitlines()[0]
                 say("%s CANNOT BE FETCHED: %s" % (name, self.missing[name]))
+
+    def make_venv(self, name, packages):
+        """A Python environment below the cache, with packages of PyPI."""
+        venv = self.cache / name
+        done = venv / ("done " + " ".join(packages))
+        if not done.exists():
+            shutil.rmtree(venv, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+            install = [venv / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+            subprocess.run(install, check=True, timeout=FETCH_S)
+            done.touch()
+
+    def program(self, venv, name):
+        return self.cache / venv / "bin" / name
 
     def has(self, name):
         return name not in self.missing

@@ -86,7 +86,7 @@ class Bench:
         return self.target / f"{program}-without"
 
     def cargo(self, command, *words, limit_s=None):
-        env = dict(os.environ, CARGO_TARGET_DIR=str(self.target), CARGO_INCREMENTAL="0", RUST_BACKTRACE="0")
+        env = dict(os.environ, CARGO_TARGET_DIR=str(self.target), CARGO_INCREMENTAL="1", RUST_BACKTRACE="0")
         return run(["cargo", command, "--locked", *words], limit_s, cwd=self.tree, env=env)
 
     def test(self, words):

@@ -25,7 +25,7 @@ pub mod zookeeper;
 
 pub use authority::{Authority, Files};
 pub use lines::{Lines, print_log};
-pub use links::{LinkRule, Links, Proxy, Rule};
+pub use links::{LinkRule, Links, Proxy, Rule, caller};
 pub use ports::Ports;
 pub use process::{Process, last_lines, reset_ignored_signals, serve, signal};
 pub use tls::TlsClient;

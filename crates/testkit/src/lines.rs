@@ -35,7 +35,7 @@ static GATHERED: Mutex<Vec<Lines>> = Mutex::new(Vec::new());
 pub fn print_log() {
     static SUBSCRIBED: Once = Once::new();
     SUBSCRIBED.call_once(|| {
-        let quiet = ["openraft", "raft_log", "chunked_wal", "sled"].map(|library| (library, LevelFilter::WARN));
+        let quiet = ["openraft", "raft_log", "chunked_wal", "sled"].map(|library| (library, LevelFilter::ERROR));
         let levels = Targets::new().with_default(LevelFilter::INFO).with_targets(quiet);
         let lines = printed::layer().with_ansi(false).with_test_writer().with_filter(levels);
         let subscriber = registry().with(lines).with(Gatherer.with_filter(LevelFilter::INFO));

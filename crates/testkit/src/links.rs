@@ -279,9 +279,9 @@ impl Way<'_> {
     }
 }
 
-/// Reads the id of the connecting node without consuming bytes of the stream. Returns `None` when
-/// the stream ends or does not begin with a frame of the cluster.
-async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
+/// Reads the id of the node that connects to node `to`, without consuming bytes of the stream.
+/// Returns `None` when the stream ends or does not begin with a frame of the cluster.
+pub async fn caller(stream: &TcpStream, cluster_id: &str, to: u64) -> Option<u64> {
     let mut start = [0; 256];
     loop {
         let length = stream.peek(&mut start).await.ok().filter(|length| *length > 0)?;

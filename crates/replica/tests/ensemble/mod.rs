@@ -7,11 +7,11 @@
 
 mod link;
 
-use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use link::Links;
 use replica::{Config, Consistency, Member, Replica, Role};
 use storage::codec;
 use tempfile::TempDir;
@@ -21,6 +21,8 @@ use znode::{Create, Credential, Op, Reply, Request, TxnOutcome, ZPath, ZnodeOp};
 /// Time in which even a loaded machine completes any step of a test. A test that needs all of it
 /// has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
+/// The cluster's name.
+const CLUSTER: &str = "test";
 
 pub(crate) fn soon() -> Instant {
     Instant::now() + LONG
@@ -37,9 +39,9 @@ pub(crate) struct Ensemble {
     listeners: Vec<Option<TcpListener>>,
     pub(crate) nodes: Vec<Option<Replica>>,
     pub(crate) change: fn(&mut Config),
-    /// Links (proxies that can be frozen) from one node to another, by both indexes. Two nodes
-    /// without a link connect directly.
-    links: HashMap<(usize, usize), link::Link>,
+    /// Links (proxies that can be frozen) from one node to another; `None` for nodes that connect
+    /// directly.
+    links: Option<Links>,
 }
 
 impl Ensemble {
@@ -49,14 +51,7 @@ impl Ensemble {
         let listeners: Vec<_> = (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addrs = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         let listeners = listeners.into_iter().map(Some).collect();
-        Ensemble {
-            dir: TempDir::new().unwrap(),
-            addrs,
-            listeners,
-            nodes: vec![None; size],
-            change,
-            links: HashMap::new(),
-        }
+        Ensemble { dir: TempDir::new().unwrap(), addrs, listeners, nodes: vec![None; size], change, links: None }
     }
 
     /// Starts an ensemble as [`Ensemble::started`] does, with a link between any two nodes. Links
@@ -72,36 +67,35 @@ impl Ensemble {
 
     /// Cuts a node off from all others by freezing its links (`true`), or connects it again.
     pub(crate) fn isolate(&self, node: usize, isolated: bool) {
-        let touched = self.links.iter().filter(|((from, to), _)| *from == node || *to == node);
-        touched.for_each(|(_, link)| link.freeze(isolated));
+        self.links().freeze_all(node, isolated);
     }
 
     /// Separates two nodes by freezing the links between them.
     pub(crate) fn part(&self, one: usize, other: usize) {
-        [(one, other), (other, one)].iter().for_each(|way| self.links[way].freeze(true));
+        [(one, other), (other, one)].iter().for_each(|link| self.links().freeze(*link, true));
     }
 
     /// Holds back the answers of `node` to `asker` (`true`), or passes them on again.
     pub(crate) fn hold_answers(&self, asker: usize, node: usize, held: bool) {
-        self.links[&(asker, node)].freeze_back(held);
+        self.links().freeze_back((asker, node), held);
     }
 
     /// Makes nodes that are not started yet, with a link between any two nodes. Links can be
     /// frozen.
     pub(crate) async fn to_be_linked(size: usize, change: fn(&mut Config)) -> Ensemble {
         let mut ensemble = Ensemble::new(size, change);
-        for from in 0..size {
-            for to in (0..size).filter(|to| *to != from) {
-                ensemble.links.insert((from, to), link::Link::to(ensemble.addrs[to]).await);
-            }
-        }
+        ensemble.links = Some(Links::to(CLUSTER, &ensemble.addrs).await);
         ensemble
     }
 
     /// Holds back all messages to a node. Its own messages still reach the other nodes, and it gets
     /// their answers.
     pub(crate) fn deafen(&self, node: usize) {
-        self.links.iter().filter(|((_, to), _)| *to == node).for_each(|(_, link)| link.freeze(true));
+        self.links().deafen(node);
+    }
+
+    fn links(&self) -> &Links {
+        self.links.as_ref().expect("the ensemble is linked")
     }
 
     /// Starts all nodes, and waits for a leader.
@@ -133,12 +127,12 @@ impl Ensemble {
     pub(crate) fn config(&self, at: usize) -> Config {
         let member = |(to, addr): (usize, &SocketAddr)| Member {
             id: to as u64 + 1,
-            peer_addr: self.links.get(&(at, to)).map_or(*addr, |link| link.addr).to_string(),
+            peer_addr: self.links.as_ref().map_or(*addr, |links| links.addr(to)).to_string(),
             http_addr: format!("127.0.0.1:{}", 8_000 + to),
         };
         let mut config = Config {
             node_id: at as u64 + 1,
-            cluster_id: "test".into(),
+            cluster_id: CLUSTER.into(),
             zxid_base: Some(0),
             members: self.addrs.iter().enumerate().map(member).collect(),
             data_dir: self.data_dir(at),

@@ -31,7 +31,7 @@ fn listed_seeds_hold(part: usize) {
     let mean = |name| outcomes.iter().map(|outcome| outcome.counts.of(name)).sum::<u64>() / outcomes.len() as u64;
     assert!(mean(FAULTS) > 6);
     assert!(mean(ACKNOWLEDGED) > 60);
-    // In some seeds, an operator changes the members of the cluster. One of them in a part is enough.
+    // In some seeds, an operator changes the members. One of them in a part is enough.
     if let Some(outcome) = outcomes.iter().find(|outcome| changes_members(outcome.seed)) {
         has_the_same_trace(outcome);
     }

@@ -1,16 +1,39 @@
-//! TLS between nodes: the certificates that `zlock tls init` makes, and the keys in configurations.
+//! Plan of a cluster, and the configuration lines that follow from the plan.
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 
-use rustix::process::Signal;
+use super::network::NetworkKind;
 
-use super::{CLUSTER_ID, Cluster, Node, Plan};
-
-/// Message in the log of a node that uses new certificates.
-const RELOADED: &str = "the TLS files of a port were reloaded";
 /// Directory of the certificates in the directory of the run.
-const DIR: &str = "tls";
+pub(super) const TLS_DIR: &str = "tls";
+
+/// Plan of a cluster that the harness starts.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Number of nodes that start the cluster.
+    pub nodes: u64,
+    /// Number of further nodes, which are started when they are to join the cluster.
+    pub spares: u64,
+    /// Path of the program `zlock`.
+    pub program: PathBuf,
+    /// Path of a second program `zlock`, which knows one level (version of the data format) more,
+    /// for upgrades.
+    pub next: Option<PathBuf>,
+    /// Directory for configurations, data and logs.
+    pub dir: PathBuf,
+    /// Path of the library libfaketime; `None` if no fault changes wall clocks.
+    pub faketime: Option<PathBuf>,
+    /// Tells whether each node has a disk of its own, which can break.
+    pub own_disks: bool,
+    /// Additional `key = value` lines for the configuration of every node.
+    pub settings: String,
+    /// Means by which faults break the links between nodes.
+    pub network: NetworkKind,
+    /// Tells whether the nodes demand TLS of each other.
+    pub peer_tls: bool,
+}
 
 impl Plan {
     /// Returns the additional lines for the configuration of a node.
@@ -21,39 +44,11 @@ impl Plan {
         if !self.peer_tls {
             return Ok(self.settings.clone());
         }
-        let dir = fs::canonicalize(&self.dir)?.join(DIR);
+        let dir = fs::canonicalize(&self.dir)?.join(TLS_DIR);
         let file = |key, name: &str| format!("peers.tls_{key} = \"{}\"\n", dir.join(name).display());
         let own = format!("node-{id}");
         let files =
             [file("certificate", &format!("{own}.pem")), file("key", &format!("{own}-key.pem")), file("ca", "ca.pem")];
         Ok(format!("{}\npeers.tls = \"require\"\n{}", self.settings, files.concat()))
-    }
-}
-
-impl Cluster {
-    /// Makes a certificate for each member. The first call also makes the authority that signs all
-    /// certificates.
-    ///
-    /// # Errors
-    /// As [`Cluster::zlock`].
-    pub async fn make_certificates(&self) -> Result<(), String> {
-        let (out, members) = (self.file(DIR), self.members_option());
-        self.zlock(&["tls", "init", "--out", &out, "--cluster-id", CLUSTER_ID, "--members", &members]).await
-    }
-}
-
-impl Node {
-    /// Sends SIGHUP, at which the process reads its certificate again.
-    ///
-    /// # Errors
-    /// When the process has ended.
-    pub fn hang_up(&self) -> io::Result<()> {
-        let process = self.process.as_ref().ok_or_else(|| io::Error::other("it does not run"))?;
-        process.signal(Signal::HUP)
-    }
-
-    /// Returns the number of times that the node has replaced its certificate without a restart.
-    pub fn reloads(&self) -> u64 {
-        self.told(RELOADED)
     }
 }

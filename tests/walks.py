@@ -3,9 +3,10 @@
 
 Usage: walks.py --zlock PROGRAM [--show]
 
-PROGRAM is a debug build, in which hardly a function is inlined. It runs as a cluster of one node under callgrind. A walk is done several
-times. A function counts when it returned at least once each time, beside what an idle node does meanwhile. Functions of this
-repository alone count, and a closure counts as the function that it stands in. Needs valgrind.
+PROGRAM is a debug build, in which hardly a function is inlined. It runs as a cluster of one node
+under callgrind. A walk is done several times. A function counts when it returned at least once each
+time, beside what an idle node does meanwhile. Functions of this repository alone count, and a
+closure counts as the function that it stands in. Needs valgrind.
 """
 
 import argparse
@@ -47,7 +48,8 @@ class Node:
         self.http, peer, self.zookeeper = free_ports(3)
         config = directory / "node.toml"
         config.write_text(
-            f'node.id = 1\nnode.data_dir = "{directory}/data"\nzookeeper.listen = "127.0.0.1:{self.zookeeper}"\ndisk.snapshot_log_bytes = "{SNAPSHOT_LOG_BYTES}B"\n'
+            f'node.id = 1\nnode.data_dir = "{directory}/data"\nzookeeper.listen = "127.0.0.1:{self.zookeeper}"\n'
+            f'disk.snapshot_log_bytes = "{SNAPSHOT_LOG_BYTES}B"\n'
             f'node.members = [{{ id = 1, peer_addr = "127.0.0.1:{peer}", http_addr = "127.0.0.1:{self.http}" }}]\n'
         )
         out = directory / "out"
@@ -141,7 +143,7 @@ def bare(function):
 
 
 class ZooKeeper:
-    """A client of the other door that waits for each answer."""
+    """A client of the ZooKeeper port that waits for each answer."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
@@ -171,7 +173,8 @@ class ZooKeeper:
 
     def create(self, path):
         text = struct.pack(">i", len(path)) + path.encode()
-        acl = struct.pack(">ii", 1, 31) + b"".join(struct.pack(">i", len(word)) + word for word in (b"world", b"anyone"))
+        words = (struct.pack(">i", len(word)) + word for word in (b"world", b"anyone"))
+        acl = struct.pack(">ii", 1, 31) + b"".join(words)
         answer = self.call(1, text + struct.pack(">i", 0) + acl + struct.pack(">i", 0))
         assert answer[12:16] == bytes(4), answer
 
@@ -182,6 +185,11 @@ class ZooKeeper:
         assert struct.unpack(">i", self.receive()[:4])[0] == -1
 
 
+def without(walk, other):
+    """The functions of a walk that another walk does not enter."""
+    return {name: count for name, count in walk.items() if name not in other}
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--zlock", required=True)
@@ -190,11 +198,13 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         node = Node(args.zlock, pathlib.Path(directory))
         try:
-            session = {"Zlock-Session-Key": json.loads(node.ask("POST", "/v1/sessions", '{"timeout": "5m"}'))["session_key"]}
+            opened = json.loads(node.ask("POST", "/v1/sessions", '{"timeout": "5m"}'))
+            session = {"Zlock-Session-Key": opened["session_key"]}
             client, watching = ZooKeeper(node.zookeeper), ZooKeeper(node.zookeeper)
             node.ask("POST", "/v1/locks/warm", **session)
             client.create("/created")
-            walks = {"acquire over HTTP": node.walk(lambda time: node.ask("POST", f"/v1/locks/acquired-{time}", **session))}
+            acquired = node.walk(lambda time: node.ask("POST", f"/v1/locks/acquired-{time}", **session))
+            walks = {"acquire over HTTP": acquired}
             created = node.walk(lambda time: client.create(f"/created-{time}"))
             walks["create of a ZooKeeper client"] = created
             for number in range(TIMES):
@@ -205,7 +215,7 @@ def main():
                 watching.event()
 
             events = node.walk(told)
-            walks["watch event, beside its create"] = {name: count for name, count in events.items() if name not in created}
+            walks["watch event, without the create that causes it"] = without(events, created)
             node.ask("PUT", "/v1/znodes/created", b"")
             written = node.walk(lambda _: node.ask("PUT", "/v1/znodes/created", b"x" * WRITE_BYTES))
 
@@ -215,10 +225,11 @@ def main():
                 time.sleep(SNAPSHOT_S)
 
             snapshots = node.walk(saved, 3)
-            walks["snapshot, beside its writes"] = {name: count for name, count in snapshots.items() if name not in written}
+            walks["snapshot, without the writes before it"] = without(snapshots, written)
         finally:
             node.end()
-    print("| walk | function bodies | files | returns |\n|---|---|---|---|")
+    print("| request or event | distinct functions | files with these functions | returns from these functions |")
+    print("|---|---|---|---|")
     for name, walk in walks.items():
         print(f"| {name} | {len(walk)} | {len({file for file, _ in walk})} | {sum(walk.values())} |")
         if args.show:

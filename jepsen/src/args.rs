@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use jepsen::check::Workload;
 use jepsen::nemesis::Fault;
-use jepsen::options::{Common, Options, duration};
-use jepsen::runner::{Door, has_negative};
+use jepsen::options::{Common, Door, Options, duration};
+use jepsen::runner::has_negative;
 
 /// Causes faults in a zlock cluster while clients use it, and checks the clients' history.
 #[derive(Debug, Parser)]

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cluster::Endpoints;
+use crate::endpoints::Endpoints;
 use crate::http::{Call, Http};
 use crate::workload::ROOT;
 

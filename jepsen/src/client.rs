@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use zlock_client::api::{Millis, NewSession, OpenSession};
 
 use crate::answer::{Answer, Effect};
-use crate::cluster::Endpoints;
+use crate::endpoints::Endpoints;
 use crate::history::{Entry, Kind, Process};
 use crate::http::{Call, Http};
 use crate::recorder::Recorder;

@@ -6,7 +6,7 @@ pub use testkit::http::Call;
 use testkit::http::{Client, NoAnswer, Patience};
 
 use crate::answer::{Answer, Effect, judge};
-use crate::cluster::Endpoints;
+use crate::endpoints::Endpoints;
 
 /// Time limits of a request. An answer counts as missing after 1.5 s, except that of a long-poll.
 /// A node on this machine or near it accepts a connection at once. Nodes close idle connections

@@ -16,6 +16,7 @@ pub mod check;
 pub mod client;
 pub mod cluster;
 pub mod convergence;
+pub mod endpoints;
 mod ends;
 pub mod history;
 pub mod http;

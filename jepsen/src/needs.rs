@@ -4,12 +4,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::check::Workload;
 use crate::cluster::cgroup;
 use crate::cluster::{NetworkKind, namespaces_available};
 use crate::nemesis::{Fault, Need};
-use crate::options::Options;
-use crate::runner::Door;
 
 /// Directories in which Linux distributions install libfaketime.
 const FAKETIME_DIRS: [&str; 5] =
@@ -39,36 +36,6 @@ pub fn check(faults: &[Fault], network: NetworkKind) -> Result<(), String> {
     }
     if network == NetworkKind::Namespaces {
         namespaces_available().map_err(|error| format!("no network namespaces here: {error}; use --network proxy"))?;
-    }
-    Ok(())
-}
-
-/// Checks the options of a run whose faults need an operator or certificates.
-///
-/// # Errors
-/// The requirement that is not met.
-pub fn check_options(options: &Options) -> Result<(), String> {
-    let has = |fault| options.faults.contains(&fault);
-    if has(Fault::Upgrade) && options.common.zlock_next.is_none() {
-        return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
-    }
-    if has(Fault::Members) && has(Fault::Upgrade) {
-        return Err("new members run the first program: run the nemeses members and upgrade separately".into());
-    }
-    if has(Fault::Members) && options.common.door != Door::Http {
-        return Err("clients of ZooKeeper's protocol do not follow the members: use --door http".into());
-    }
-    if has(Fault::Restore) && (options.workload != Workload::Restore || options.common.replay.is_some()) {
-        return Err("a restore loses writes and logs: use --workload restore, without --replay".into());
-    }
-    if has(Fault::Rotation) && !options.common.peer_tls {
-        return Err("the nemesis rotation replaces the certificates of the nodes: use --peer-tls".into());
-    }
-    for fault in [Fault::Restore, Fault::Rotation] {
-        if has(fault) && options.faults.len() > 1 {
-            let name = fault.name();
-            return Err(format!("the nemesis {name} needs all nodes: run it by itself"));
-        }
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
 use zlock_client::api::Millis;
 
@@ -10,8 +11,33 @@ use crate::check::Workload;
 use crate::cluster::NetworkKind;
 use crate::needs;
 use crate::nemesis::Fault;
-use crate::runner::Door;
 use crate::snapshots::SMALL;
+
+/// Protocols that the clients of a run use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Door {
+    /// HTTP.
+    #[default]
+    Http,
+    /// ZooKeeper's protocol.
+    Zookeeper,
+    /// HTTP for every second client and ZooKeeper's protocol for the other ones, on the same
+    /// znodes.
+    Both,
+}
+
+impl Door {
+    /// Value of `--door` on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Tells whether the workload can be run over these protocols.
+    pub fn has(self, workload: Workload) -> bool {
+        let of_either = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
+        self == Door::Http || of_either.contains(&workload)
+    }
+}
 
 /// Options that `jepsen test` and `jepsen all` share.
 #[derive(Clone, Debug, clap::Args)]
@@ -174,6 +200,36 @@ impl Common {
 }
 
 impl Options {
+    /// Checks that these faults can be made with the other options.
+    ///
+    /// # Errors
+    /// The requirement that is not met.
+    pub fn check(&self) -> Result<(), String> {
+        let has = |fault| self.faults.contains(&fault);
+        if has(Fault::Upgrade) && self.common.zlock_next.is_none() {
+            return Err("the nemesis upgrade needs a second program: name it with --zlock-next".into());
+        }
+        if has(Fault::Members) && has(Fault::Upgrade) {
+            return Err("new members run the first program: run the nemeses members and upgrade separately".into());
+        }
+        if has(Fault::Members) && self.common.door != Door::Http {
+            return Err("clients of ZooKeeper's protocol do not follow the members: use --door http".into());
+        }
+        if has(Fault::Restore) && (self.workload != Workload::Restore || self.common.replay.is_some()) {
+            return Err("a restore loses writes and logs: use --workload restore, without --replay".into());
+        }
+        if has(Fault::Rotation) && !self.common.peer_tls {
+            return Err("the nemesis rotation replaces the certificates of the nodes: use --peer-tls".into());
+        }
+        for fault in [Fault::Restore, Fault::Rotation] {
+            if has(fault) && self.faults.len() > 1 {
+                let name = fault.name();
+                return Err(format!("the nemesis {name} needs all nodes: run it by itself"));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the command that repeats the run.
     pub fn command(&self) -> String {
         format!("cargo run --release -p jepsen -- {}", quoted(self.arguments()))

@@ -7,10 +7,9 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::http::Call;
+use crate::recorder::PULSE;
 use crate::workload::ROOT;
 
-/// Name of a pulse in the history. A pulse is not counted as an operation of the workload.
-pub(crate) const PULSE: &str = "pulse";
 /// Pause between two pulses. It is so short that two pulses fall into each interval for which
 /// [`crate::check`] needs an acknowledged write.
 const PAUSE: Duration = Duration::from_millis(200);

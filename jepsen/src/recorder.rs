@@ -9,7 +9,9 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::history::{Entry, Kind, NemesisTag, Process};
-use crate::pulse::PULSE;
+
+/// Name of a pulse in the history. A pulse is not counted as an operation of the workload.
+pub(crate) const PULSE: &str = "pulse";
 
 /// Counts of operations by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,70 @@
-//! Report of a run for people, as text.
+//! Results of a run, and their report for people.
 
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::runner::Results;
-use crate::verdict::Verdict;
+use serde::{Deserialize, Serialize};
+
+use crate::nemesis::Injected;
+use crate::options::Options;
+use crate::verdict::{Validity, Verdict};
+
+/// Results of a run, as `results.json` has them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// Verdict of the whole run.
+    pub valid: Validity,
+    /// Name of the workload.
+    pub workload: String,
+    /// Command that repeats the run.
+    pub command: String,
+    /// Seed of the run's random choices.
+    pub seed: u64,
+    /// Operations that happened.
+    pub ok: u64,
+    /// Operations that did not happen.
+    pub fail: u64,
+    /// Operations of unknown outcome.
+    pub info: u64,
+    /// Number of times that each fault was made.
+    pub faults: Injected,
+    /// Verdict of the workload's checkers.
+    pub checker: Verdict,
+    /// Verdict on the cluster: whether all nodes came to the same state, and whether each process
+    /// end of a node is explained by a fault.
+    pub convergence: Verdict,
+    /// Lines of the nodes' logs that show a bug: panics and failed assertions.
+    pub alarms: Vec<String>,
+    /// Time that the checkers took, in milliseconds.
+    pub check_ms: u64,
+    /// Directory with all files of the run.
+    pub dir: PathBuf,
+}
+
+impl Results {
+    /// Returns results with an unknown verdict, for a run that could not be judged because of
+    /// `why`.
+    pub fn lost(options: &Options, why: String) -> Results {
+        let (workload, command) = (options.workload.name().to_owned(), options.command());
+        let (valid, seed) = (Validity::Unknown, options.seed);
+        let mut lost = Results { valid, workload, command, seed, ..Results::default() };
+        lost.checker.doubt(why);
+        lost
+    }
+
+    /// Returns why the run is not valid: log lines that show a bug, kinds of findings (broken
+    /// promises), and reasons for an unknown verdict.
+    pub fn why(&self) -> Vec<String> {
+        let mut why = self.alarms.clone();
+        for verdict in [&self.checker, &self.convergence] {
+            why.extend(verdict.findings.iter().map(|finding| finding.kind.clone()));
+            why.extend_from_slice(&verdict.doubts);
+        }
+        why.dedup();
+        why
+    }
+}
 
 /// Writes `results.json` and `report.txt`.
 ///

@@ -5,16 +5,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::ballast;
 use crate::check::{self, Workload};
 use crate::client::Client;
-use crate::cluster::{Cluster, Endpoints, Node, Plan, program_beside};
+use crate::cluster::{Cluster, Node, Plan, program_beside};
 use crate::convergence;
+use crate::endpoints::Endpoints;
 use crate::ends;
 use crate::history::Entry;
 use crate::needs;
@@ -23,7 +22,7 @@ use crate::options::Options;
 use crate::pulse;
 use crate::recorder::{Counts, Recorder};
 use crate::replay;
-use crate::report;
+use crate::report::{self, Results};
 use crate::snapshots;
 use crate::store;
 use crate::verdict::{Validity, Verdict};
@@ -43,32 +42,6 @@ const SPARES: u64 = 30;
 /// a grant, and three seconds more.
 const LAST_CALM: Duration = Duration::from_nanos(check::SETTLE_NS + 2 * check::GRANT_MAX_NS + 3_000_000_000);
 
-/// Protocols that the clients of a run use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Door {
-    /// HTTP.
-    #[default]
-    Http,
-    /// ZooKeeper's protocol.
-    Zookeeper,
-    /// HTTP for every second client and ZooKeeper's protocol for the other ones, on the same
-    /// znodes.
-    Both,
-}
-
-impl Door {
-    /// Value of `--door` on the command line.
-    pub fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
-    /// Tells whether the workload can be run over these protocols.
-    pub fn has(self, workload: Workload) -> bool {
-        let of_either = [Workload::Register, Workload::Lock, Workload::Watch, Workload::Multi];
-        self == Door::Http || of_either.contains(&workload)
-    }
-}
-
 /// Tells whether a workload has a negative control: a mode in which clients leave out a part of
 /// their protocol, so that the checker must find the workload's promise broken.
 pub fn has_negative(workload: Workload) -> bool {
@@ -85,62 +58,6 @@ pub struct Progress {
     pub counts: Counts,
 }
 
-/// Results of a run, as `results.json` has them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Results {
-    /// Verdict of the whole run.
-    pub valid: Validity,
-    /// Name of the workload.
-    pub workload: String,
-    /// Command that repeats the run.
-    pub command: String,
-    /// Seed of the run's random choices.
-    pub seed: u64,
-    /// Operations that happened.
-    pub ok: u64,
-    /// Operations that did not happen.
-    pub fail: u64,
-    /// Operations of unknown outcome.
-    pub info: u64,
-    /// Number of times that each fault was made.
-    pub faults: Injected,
-    /// Verdict of the workload's checkers.
-    pub checker: Verdict,
-    /// Verdict on the cluster: whether all nodes came to the same state, and whether each process
-    /// end of a node is explained by a fault.
-    pub convergence: Verdict,
-    /// Lines of the nodes' logs that show a bug: panics and failed assertions.
-    pub alarms: Vec<String>,
-    /// Time that the checkers took, in milliseconds.
-    pub check_ms: u64,
-    /// Directory with all files of the run.
-    pub dir: PathBuf,
-}
-
-impl Results {
-    /// Returns results with an unknown verdict, for a run that could not be judged because of
-    /// `why`.
-    pub fn lost(options: &Options, why: String) -> Results {
-        let (workload, command) = (options.workload.name().to_owned(), options.command());
-        let (valid, seed) = (Validity::Unknown, options.seed);
-        let mut lost = Results { valid, workload, command, seed, ..Results::default() };
-        lost.checker.doubt(why);
-        lost
-    }
-
-    /// Returns why the run is not valid: log lines that show a bug, kinds of findings (broken
-    /// promises), and reasons for an unknown verdict.
-    pub fn why(&self) -> Vec<String> {
-        let mut why = self.alarms.clone();
-        for verdict in [&self.checker, &self.convergence] {
-            why.extend(verdict.findings.iter().map(|finding| finding.kind.clone()));
-            why.extend_from_slice(&verdict.doubts);
-        }
-        why.dedup();
-        why
-    }
-}
-
 /// Runs a workload and judges it.
 ///
 /// # Errors
@@ -148,7 +65,7 @@ impl Results {
 /// be written.
 pub async fn run(options: &Options, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
     needs::check(&options.faults, options.network)?;
-    needs::check_options(options)?;
+    options.check()?;
     let dir = match &options.dir {
         Some(dir) => dir.clone(),
         None => {

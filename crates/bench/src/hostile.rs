@@ -159,7 +159,7 @@ fn print(row: &Row) {
 
 async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
     let cluster = Cluster::start(Program::Zlock, 3, kind.needs_peer_tls()).await?;
-    let target = Target::of(&cluster, kind, args.addresses).await?;
+    let target = Target::of(&cluster, 1 + kind as u8, args.addresses).await?;
     let began = Instant::now();
     kind.load(&target).await?;
     eprintln!("{}: loaded in {:.0} s", kind.name(), began.elapsed().as_secs_f64());
@@ -168,7 +168,7 @@ async fn one(args: &Args, kind: Kind) -> Result<Row, Error> {
     let without = honest::measure(&cluster, length, pace).await?;
     let before = cluster.term().await;
     let tally = Arc::new(Tally::default());
-    let attacking = attack::begin(kind, target, length, Arc::clone(&tally)).await?;
+    let attacking = kind.begin(target, length, Arc::clone(&tally)).await;
     let until = tokio::time::Instant::now() + length;
     let (with, seen) = tokio::join!(honest::measure(&cluster, length, pace), probe::look(&cluster, until));
     attacking.end()?;

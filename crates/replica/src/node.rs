@@ -54,7 +54,7 @@ use crate::stop::Stop;
 use crate::view::life::Life;
 use crate::view::{View, ViewLimits};
 use crate::write::closings::Closings;
-use crate::write::proposal_queue::ProposalQueue;
+use crate::write::proposal_queue::{self, ProposalQueue};
 use crate::write::propose::Proposer;
 use crate::{Config, Failure, StartError};
 
@@ -98,7 +98,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn proposer(&self) -> Arc<Proposer> {
+    fn proposer(&self, queue: ProposalQueue) -> Arc<Proposer> {
         Arc::new(Proposer {
             consensus: Arc::clone(&self.consensus),
             config: Arc::clone(&self.config),
@@ -106,7 +106,7 @@ impl Parts {
             life: Arc::clone(&self.life),
             space: Arc::clone(&self.space),
             entry_clock: Arc::clone(&self.entry_clock),
-            queue: ProposalQueue::start(self.consensus.raft.clone()),
+            queue,
             proposals: Arc::default(),
             peer_proposals: Arc::default(),
             closings: Closings::new(self.config.limits.entry_cost_max),
@@ -151,7 +151,8 @@ impl Parts {
 
     /// Makes the node, and starts all tasks that run as long as the node does.
     fn begin(self, listener: Listener, disk: Disk, state_machine_gone: mpsc::Receiver<()>) -> Arc<Node> {
-        let (proposer, bootstrap, housekeeping) = (self.proposer(), self.bootstrap(), self.housekeeping());
+        let (queue, proposals) = ProposalQueue::new();
+        let (proposer, bootstrap, housekeeping) = (self.proposer(queue), self.bootstrap(), self.housekeeping());
         let leadership = Arc::new(Leadership::new(Arc::clone(&proposer)));
         let (reads, indexes) = Reads::new(&proposer, Arc::clone(&self.gate), self.recover_to);
         let reads = Arc::new(reads);
@@ -194,6 +195,7 @@ impl Parts {
         });
         housekeeping.widen_horizon();
         node.spawn(server::serve(server, listener));
+        node.spawn_until_stop(proposal_queue::forward(consensus.raft.clone(), proposals));
         node.spawn_until_stop(bootstrap.join());
         node.spawn_until_stop(follow_members(Arc::clone(&consensus), Arc::clone(&gate), Arc::clone(&life)));
         node.spawn_until_stop(Comparison { consensus: Arc::clone(&consensus), view: Arc::clone(&view), life }.watch());

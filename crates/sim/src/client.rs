@@ -11,7 +11,8 @@ use tokio::time::{sleep, timeout};
 use znode::{Attempt, Credential, Op, Request, RequestKey, SessionId, TxnOutcome, Zxid};
 
 use crate::call::{Call, Reply, Waited};
-use crate::hub::{Hub, MachineId};
+use crate::hub::Hub;
+use crate::network::MachineId;
 use crate::observation::{Lease, Observation};
 use crate::switchboard::Switchboard;
 

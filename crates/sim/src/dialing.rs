@@ -5,7 +5,9 @@ use std::io;
 
 use replica::simulation::Duplex;
 
-use crate::hub::{Dialing, Event, Hub, MachineId};
+use crate::hub::{Dialing, Event, Hub};
+use crate::network::MachineId;
+use crate::stream::SimStream;
 
 /// Handles the due events of the network between machines. Returns the first due event of another
 /// kind.
@@ -40,11 +42,8 @@ fn connect(hub: &Hub, from: MachineId, to: MachineId, dialing: Dialing) {
     let result = match door {
         None => Err(io::ErrorKind::ConnectionRefused.into()),
         Some(door) => {
-            let [dialed, accepted] = {
-                let mut shared = hub.lock();
-                shared.connect(hub, from, to)
-            };
-            let accepted: Box<dyn Duplex> = Box::new(accepted);
+            let stream = |pipe| -> Box<dyn Duplex> { Box::new(SimStream::new(hub.clone(), pipe)) };
+            let [dialed, accepted] = hub.lock().connect(from, to).map(stream);
             match door.peers.try_send(accepted) {
                 Ok(()) => Ok(dialed),
                 Err(_) => Err(io::ErrorKind::ConnectionRefused.into()),

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::counts::Watcher;
-use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
+use crate::hub::Hub;
 use crate::lease_faults::{Deed, LeaseFaults};
 use crate::machine::{Clock, Fate, Node};
+use crate::network::{CLIENTS_MAX, FIRST_CLIENT, MachineId};
 use crate::programs::Programs;
 
 /// Faults of a run: those that are under way, and the random choice of the next ones.

@@ -8,7 +8,6 @@ use znode::{LogPosition, State, Term, Txn, TxnOutcome, Zxid, decode_txn};
 
 use crate::counts::Counts;
 use crate::log_disk::LogDisk;
-use crate::observation::Commit;
 
 /// One committed log entry.
 pub struct Entry {
@@ -29,6 +28,16 @@ pub struct Entry {
     /// The time at which a node was first seen to have applied the entry.
     pub seen_ms: u64,
     digest: Option<[u8; 32]>,
+}
+
+/// A committed log entry, as invariants see it.
+pub struct Commit<'a> {
+    /// The entry.
+    pub entry: &'a Entry,
+    /// The state before the entry.
+    pub before: &'a State,
+    /// The present simulated time.
+    pub now_ms: u64,
 }
 
 /// All log entries that are known to be committed, from log index 1 on.

@@ -4,31 +4,22 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use replica::simulation::Duplex;
 use tokio::sync::oneshot;
 
 use crate::call::{Call, CallId, Reply};
-use crate::network::{Network, Pipe};
-use crate::stream::SimStream;
+use crate::network::{MachineId, Network, Pipe};
 use crate::trace::{Detail, Trace};
 use crate::votes::Votes;
 
 /// The time at which a simulation begins, in milliseconds since 1970.
 const EPOCH_MS: u64 = 1_700_000_000_000;
 
-/// Id of a machine: nodes count from 1, clients from [`FIRST_CLIENT`].
-pub type MachineId = u64;
-
-/// Id of the first client's machine.
-pub const FIRST_CLIENT: MachineId = 100;
-
-/// The largest number of clients.
-pub const CLIENTS_MAX: u64 = if cfg!(feature = "next-level") { 10 } else { 9 };
-
-/// Id of the operator's machine, which can always connect to a node that has power and a network.
-pub const OPERATOR: MachineId = FIRST_CLIENT + CLIENTS_MAX;
+/// A connection, or the error.
+pub type Dialed = std::io::Result<Box<dyn Duplex>>;
 
 /// Channel to the task that waits for a connection.
-pub type Dialing = oneshot::Sender<std::io::Result<SimStream>>;
+pub type Dialing = oneshot::Sender<Dialed>;
 
 /// An event that is scheduled for a time of the simulation.
 pub enum Event {
@@ -57,7 +48,7 @@ pub enum Event {
         /// The machine that dialed.
         to: MachineId,
         /// The connection, or the error.
-        result: std::io::Result<SimStream>,
+        result: Dialed,
         /// The channel to the dialing task.
         dialing: Dialing,
     },

@@ -1,8 +1,9 @@
 //! Faults that aim at the leader's lease. Each takes several steps in the right order, which chance
 //! alone rarely produces.
 
-use crate::hub::{CLIENTS_MAX, FIRST_CLIENT, Hub, MachineId};
+use crate::hub::Hub;
 use crate::machine::Node;
+use crate::network::{CLIENTS_MAX, FIRST_CLIENT, MachineId};
 
 /// A fault against the leader's lease that is under way.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@
 //! cluster.rs   one run, step by step             client.rs, workload.rs, operator.rs  clients and their work
 //! machine.rs   a node: process, clock, disk      faults.rs                kinds and times of faults
 //! hub.rs       time, due events, the trace       history.rs               the committed log, applied again
-//! network.rs   links and connections             member_faults.rs         members come, go and are replaced
+//! network/     links, connections, deliveries    member_faults.rs         members come, go and are replaced
 //! votes.rs     votes on the nodes' disks         invariants/              conditions that must always be true
 //! programs.rs  older and newer programs
 //! log_disk.rs  a log that can lose its end

@@ -16,7 +16,8 @@ use openraft::{EntryPayload, OptionalSend, RaftLogReader};
 use storage::{Command, Entry, LogId, LogWrites, TypeConfig, Vote};
 use tokio::sync::oneshot;
 
-use crate::hub::{Event, Hub, MachineId};
+use crate::hub::{Event, Hub};
+use crate::network::MachineId;
 
 /// Content of the log.
 #[derive(Clone, Default)]

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 use znode::{Levels, Request, State, Term};
 
 use crate::call::{self, Call, CallId};
-use crate::hub::{Event, Hub, MachineId};
+use crate::hub::{Event, Hub};
 use crate::log_disk::LogDisk;
+use crate::network::{Door, MachineId};
 use crate::observation::Standing;
 
 /// Number of connections that may wait until the node accepts them.
@@ -26,15 +27,6 @@ const BACKLOG: usize = 128;
 const CALLS_MAX: usize = 1_024;
 /// Time that a node has for a request of [`Node::propose`] or [`Node::hand_over`].
 const ASKED_MAX: Duration = Duration::from_secs(5);
-
-/// Channels by which a process receives connections and calls.
-#[derive(Clone)]
-pub struct Door {
-    /// Connections of peers.
-    pub peers: mpsc::Sender<Box<dyn Duplex>>,
-    /// Calls of clients.
-    pub calls: mpsc::Sender<(MachineId, CallId, Call)>,
-}
 
 /// Clock of a node.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +126,7 @@ impl simulation::World for World {
                 shared.schedule(delay_ms, Event::Connect { from, to, dialing });
             }
             match connected.await {
-                Ok(result) => result.map(|stream| Box::new(stream) as Box<dyn Duplex>),
+                Ok(result) => result,
                 // The packets are lost, so no answer comes.
                 Err(_) => std::future::pending().await,
             }

@@ -15,8 +15,9 @@ use tokio::sync::oneshot;
 use crate::call::{Call, Reply};
 use crate::faults::Faults;
 use crate::history::History;
-use crate::hub::{Hub, MachineId, OPERATOR};
+use crate::hub::Hub;
 use crate::machine::{Clock, Fate, Node};
+use crate::network::{MachineId, OPERATOR};
 use crate::switchboard::Switchboard;
 
 /// Largest number of nodes that live at once.

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use replica::{EventBatch, WatchKey};
 use znode::{FencingToken, Levels, RequestKey, SessionId, State, Term, TxnOutcome, ZPath, Zxid};
 
-use crate::history::Entry;
-use crate::hub::MachineId;
+use crate::network::MachineId;
 
 /// Lease of a session as its client counts it, by the client's own clock.
 #[derive(Clone, Debug)]
@@ -156,16 +155,6 @@ impl Observation {
             | Observation::LetGo { .. } => Zxid(0),
         }
     }
-}
-
-/// A committed log entry, as invariants see it.
-pub struct Commit<'a> {
-    /// The entry.
-    pub entry: &'a Entry,
-    /// The state before the entry.
-    pub before: &'a State,
-    /// The present simulated time.
-    pub now_ms: u64,
 }
 
 /// Role and state of a running node by its own view.

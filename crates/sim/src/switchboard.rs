@@ -7,7 +7,8 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 
 use crate::call::{Call, CallId, Reply};
-use crate::hub::{Event, Hub, MachineId};
+use crate::hub::{Event, Hub};
+use crate::network::MachineId;
 
 /// Calls that wait for an answer. Clones share them.
 #[derive(Clone, Default)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use storage::Vote;
 
-use crate::hub::MachineId;
+use crate::network::MachineId;
 
 /// All votes that were ever on a disk. Votes of a node count even after it was wiped.
 #[derive(Debug, Default)]

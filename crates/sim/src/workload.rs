@@ -12,7 +12,7 @@ use znode::{
 
 use crate::call::{Call, Reply as Answer, Waited};
 use crate::client::{Client, Session, Shared, Written};
-use crate::hub::FIRST_CLIENT;
+use crate::network::FIRST_CLIENT;
 use crate::observation::Observation;
 
 /// Paths of the persistent znodes below which clients create all other znodes.

@@ -6,10 +6,9 @@ pub mod cgroup;
 mod clock;
 pub mod disk;
 mod ended;
-mod endpoints;
 mod namespaces;
 mod network;
-mod peer_tls;
+mod plan;
 mod process;
 
 use std::io;
@@ -21,12 +20,14 @@ use zlock_client::api::Cluster as View;
 
 pub use clock::Clock;
 pub use ended::Ended;
-pub use endpoints::Endpoints;
 pub(crate) use namespaces::{LOSS_PERCENT, available as namespaces_available};
 pub use network::{Network, NetworkKind, Place};
+pub use plan::Plan;
 pub use process::{Breakage, Node, SUPER, Which};
 
+use self::plan::TLS_DIR;
 use crate::answer::Effect;
+use crate::endpoints::Endpoints;
 use crate::http::{Call, Http};
 
 /// Cluster id of every cluster that the harness starts.
@@ -44,32 +45,6 @@ const ENDS_IN_RECOVERY_MAX: usize = 3;
 
 /// Znode that the harness writes to make every node write to its disk.
 const PROBE: &str = "/jepsen-probe";
-
-/// Plan of a cluster that the harness starts.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Number of nodes that start the cluster.
-    pub nodes: u64,
-    /// Number of further nodes, which are started when they are to join the cluster.
-    pub spares: u64,
-    /// Path of the program `zlock`.
-    pub program: PathBuf,
-    /// Path of a second program `zlock`, which knows one level (version of the data format) more,
-    /// for upgrades.
-    pub next: Option<PathBuf>,
-    /// Directory for configurations, data and logs.
-    pub dir: PathBuf,
-    /// Path of the library libfaketime; `None` if no fault changes wall clocks.
-    pub faketime: Option<PathBuf>,
-    /// Tells whether each node has a disk of its own, which can break.
-    pub own_disks: bool,
-    /// Additional `key = value` lines for the configuration of every node.
-    pub settings: String,
-    /// Means by which faults break the links between nodes.
-    pub network: NetworkKind,
-    /// Tells whether the nodes demand TLS of each other.
-    pub peer_tls: bool,
-}
 
 /// Nodes and the links between them.
 pub struct Cluster {
@@ -163,6 +138,16 @@ impl Cluster {
             format!("{id}={peer}/{http}")
         };
         self.endpoints.members().into_iter().map(member).collect::<Vec<_>>().join(",")
+    }
+
+    /// Makes a certificate for each member. The first call also makes the authority that signs all
+    /// certificates.
+    ///
+    /// # Errors
+    /// As [`Cluster::zlock`].
+    pub async fn make_certificates(&self) -> Result<(), String> {
+        let (out, members) = (self.file(TLS_DIR), self.members_option());
+        self.zlock(&["tls", "init", "--out", &out, "--cluster-id", CLUSTER_ID, "--members", &members]).await
     }
 
     /// Runs a command of `zlock` as the operator.

@@ -331,10 +331,8 @@ impl Node {
     /// Sends SIGKILL, and makes hanging fsyncs of the disk fail, so that the process can end. If
     /// the node has ended by itself before, that counts as an unexpected end.
     pub(super) fn condemn(&mut self) {
-        if self.runs()
-            && let Some(process) = &self.process
-        {
-            let _ = process.signal(Signal::KILL);
+        if self.runs() {
+            let _ = self.signal(Signal::KILL);
         }
         self.own_disk.iter_mut().for_each(OwnDisk::let_go);
     }
@@ -344,8 +342,7 @@ impl Node {
     pub async fn stop(&mut self) {
         self.own_disk.iter_mut().for_each(OwnDisk::mend);
         self.pause(false);
-        let told = self.runs() && self.process.as_ref().is_some_and(|process| process.signal(Signal::TERM).is_ok());
-        if !told {
+        if !self.runs() || self.signal(Signal::TERM).is_err() {
             return;
         }
         let deadline = Instant::now() + STOP_MAX;
@@ -363,6 +360,14 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Sends a signal to the process.
+    ///
+    /// # Errors
+    /// When the process does not run.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        self.process.as_ref().ok_or_else(|| io::Error::other("it does not run"))?.signal(signal)
     }
 
     /// Pauses the process with SIGSTOP and waits until it is paused, or resumes it with SIGCONT.

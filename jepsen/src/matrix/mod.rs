@@ -51,7 +51,7 @@ fn prepare(all: &All, seed: u64) -> Result<Vec<Planned>, String> {
     for ((workload, nemesis), seed) in cells(all).into_iter().zip(seed..) {
         let parts: Vec<String> = nemesis.split('+').map(str::to_owned).collect();
         let options = all.common.options(workload, args::faults(&parts)?, seed)?;
-        needs::check_options(&options)?;
+        options.check()?;
         planned.push(Planned { nemesis, options });
     }
     let mut asked: Vec<(&[Fault], NetworkKind)> =

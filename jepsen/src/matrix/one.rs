@@ -6,7 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use jepsen::cluster::disk;
-use jepsen::runner::Results;
+use jepsen::report::Results;
 use jepsen::store;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};

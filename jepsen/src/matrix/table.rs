@@ -1,7 +1,7 @@
 //! Table of the runs so far, which `matrix.md` has.
 
 use jepsen::options::{Common, quoted};
-use jepsen::runner::Results;
+use jepsen::report::Results;
 use jepsen::verdict::Validity;
 
 /// Results of one run.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::http::Call;
 use tokio::time::{Instant, sleep};
@@ -110,6 +111,8 @@ impl Kind for Restore {
     }
 }
 
+/// Message in the log of a node that uses new certificates.
+const RELOADED: &str = "the TLS files of a port were reloaded";
 /// Longest time from SIGHUP until a node uses its new certificate, on a busy machine.
 const RELOAD_MAX: Duration = Duration::from_secs(10);
 /// Pause between two looks at the logs of the nodes.
@@ -127,7 +130,7 @@ pub(super) struct Rotation {
 impl Rotation {
     /// Returns the nodes that got SIGHUP and still use their old certificates.
     fn late(&self, scene: &mut Scene<'_>) -> Vec<u64> {
-        let still = self.signalled.iter().filter(|(id, earlier)| scene.cluster.node(*id).reloads() <= *earlier);
+        let still = self.signalled.iter().filter(|(id, earlier)| scene.cluster.node(*id).told(RELOADED) <= *earlier);
         still.map(|(id, _)| *id).collect()
     }
 }
@@ -137,10 +140,10 @@ impl Kind for Rotation {
         Box::pin(async move {
             let restarted = scene.one();
             let others = scene.others(restarted);
-            self.signalled = others.iter().map(|id| (*id, scene.cluster.node(*id).reloads())).collect();
+            self.signalled = others.iter().map(|id| (*id, scene.cluster.node(*id).told(RELOADED))).collect();
             scene.cluster.make_certificates().await?;
             for id in others.iter().copied() {
-                scene.cluster.node(id).hang_up().map_err(|error| format!("SIGHUP of node {id}: {error}"))?;
+                scene.cluster.node(id).signal(Signal::HUP).map_err(|error| format!("SIGHUP of node {id}: {error}"))?;
             }
             scene.cluster.node(restarted).kill();
             scene.cluster.restart(restarted).map_err(|error| format!("restart of node {restarted}: {error}"))?;

@@ -9,7 +9,8 @@ use testkit::http::Call;
 use tokio::time::sleep;
 
 use super::kind::{Doing, Kind, Outcome, Scene, between};
-use crate::cluster::{Endpoints, SUPER, Which};
+use crate::cluster::{SUPER, Which};
+use crate::endpoints::Endpoints;
 use crate::http::Http;
 
 /// Exit code of a node whose program does not know the cluster's level (version of the data

@@ -5,8 +5,8 @@ use zlock_client::api::LockMode;
 
 use super::Work;
 use super::pool::Pool;
-use super::waiter::{Tickets, Waiter};
-use super::wishes::{Asked, LIMIT, PERMITS_MAX, lease, one, wish};
+use super::waiter::{Asked, Tickets, Waiter};
+use super::wishes::{LIMIT, PERMITS_MAX, lease, one, wish};
 use crate::answer::Effect;
 use crate::client::{Client, Session};
 

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use zlock_client::api::{LockQueue, MultiTicket, Ticket};
 
 use super::owner::Owner;
-use super::wishes::Asked;
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::http::Call;
@@ -35,6 +34,9 @@ pub(super) enum Tickets {
     /// each lock.
     Several,
 }
+
+/// A request for a ticket: its kind, the value for the history, and the HTTP call.
+pub(super) type Asked = (Tickets, Value, Call);
 
 /// A place of a worker in the queue of a lock or of a multi-lock, with the ticket that stands for
 /// it. The worker waits or holds.

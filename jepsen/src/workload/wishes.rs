@@ -5,7 +5,7 @@ use zlock_client::api::{AcquireAll, LockMode, LockWish, Policy};
 
 use super::owner::SESSION_TIMEOUT_MS;
 use super::pool::{Pool, again};
-use super::waiter::Tickets;
+use super::waiter::{Asked, Tickets};
 use crate::client::Client;
 use crate::http::Call;
 
@@ -15,9 +15,6 @@ pub(super) const LIMIT: u32 = 4;
 pub(super) const PERMITS_MAX: u32 = 3;
 /// Largest number of locks that one request asks for.
 pub(super) const PARTS_MAX: usize = 3;
-
-/// A request for a ticket: its kind, the value for the history, and the HTTP call.
-pub(super) type Asked = (Tickets, Value, Call);
 
 /// Returns a request for a lock in one mode.
 pub(super) fn wish(path: String, mode: LockMode) -> LockWish {

@@ -1,4 +1,4 @@
-//! Circles of uses: two files of a product crate must not use each other, even by way of others.
+//! Circles of uses: two files of a crate must not use each other, even by way of others.
 //!
 //! A path in a file is a use: `crate::a::B` and `super::B`, in `use` and elsewhere. A name that the
 //! root of the crate re-exports belongs to the file that defines it.
@@ -10,9 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{none, texts};
-
-const PRODUCT: &[&str] = &["client", "jute", "replica", "rest", "storage", "accept", "wire", "zlock", "znode"];
+use crate::{Text, code, none, texts};
 
 /// The files that each file of a crate uses, by module path. The root is left out.
 type Uses = BTreeMap<String, BTreeSet<String>>;
@@ -20,23 +18,15 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 /// The methods of a crate by type and name, each with the files where it stands.
 type Methods = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// The sources of one crate by module path, without tests.
-fn modules(name: &str) -> BTreeMap<String, String> {
-    let dir = format!("crates/{name}/src/");
-    let sources = texts(".rs").into_iter().filter(|file| file.path.starts_with(&dir));
+/// The sources of one crate by module path, without tests. `dir` is the folder of the sources.
+fn modules(files: &[Text], dir: &str) -> BTreeMap<String, String> {
+    let sources = files.iter().filter(|file| file.path.starts_with(dir));
     let module = |path: &str| {
         let path = path[dir.len()..].trim_end_matches(".rs").trim_end_matches("/mod");
         if path == "lib" { String::new() } else { path.replace('/', "::") }
     };
     let sources = sources.filter(|file| !file.path.ends_with("/tests.rs") && !file.path.ends_with("/main.rs"));
     sources.map(|file| (module(&file.path), code(&file.text))).collect()
-}
-
-/// A source without its comments, and without its tests at the end.
-fn code(text: &str) -> String {
-    let end = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(crate) mod tests {"];
-    let end = end.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
-    text[..end].lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
 /// Every path in a text that begins with `start`, with groups taken apart: `a::{B, c::D}` is `a::B`
@@ -172,8 +162,8 @@ fn methods(modules: &BTreeMap<String, String>) -> Methods {
     methods
 }
 
-fn uses(name: &str) -> Uses {
-    let modules = modules(name);
+fn uses(files: &[Text], dir: &str) -> Uses {
+    let modules = modules(files, dir);
     let methods = methods(&modules);
     let root = modules.get("").cloned().unwrap_or_default();
     let passed_on = root.split("pub use ").skip(1).flat_map(|text| {
@@ -218,12 +208,16 @@ fn circle<'a>(uses: &'a Uses, file: &'a str) -> BTreeSet<&'a str> {
 }
 
 #[test]
-fn no_files_of_a_product_crate_use_each_other() {
-    let mut findings = BTreeSet::new();
-    for name in PRODUCT {
-        let uses = uses(name);
+fn no_files_of_a_crate_use_each_other() {
+    let (files, mut findings) = (texts(".rs"), BTreeSet::new());
+    let sources = |file: &Text| file.path.find("/src/").map(|at| file.path[..at + "/src/".len()].to_owned());
+    let dirs: BTreeSet<String> = files.iter().filter_map(sources).collect();
+    // The package `tests` has its code in its test programs.
+    let tests = ["tests/tests/it/", "tests/tests/tidy/"].map(str::to_owned);
+    for dir in dirs.into_iter().chain(tests) {
+        let uses = uses(&files, &dir);
         let circles = uses.keys().map(|file| circle(&uses, file)).filter(|circle| !circle.is_empty());
-        findings.extend(circles.map(|circle| format!("{name}: {circle:?}")));
+        findings.extend(circles.map(|circle| format!("{dir}: {circle:?}")));
     }
     none(findings.into_iter().collect());
 }
@@ -276,7 +270,7 @@ fn folders(uses: &Uses) -> Uses {
 #[test]
 fn folders_use_those_that_their_row_of_the_architecture_names() {
     let text = std::fs::read_to_string(crate::root().join("docs/dev/architecture.md")).unwrap();
-    let mut findings = Vec::new();
+    let (files, mut findings) = (texts(".rs"), Vec::new());
     for name in LAYERED {
         let start = format!("| `{name}/");
         let rows = text.lines().filter_map(|line| line.strip_prefix(&start));
@@ -287,7 +281,7 @@ fn folders_use_those_that_their_row_of_the_architecture_names() {
                 Some((folder, last.split('`').skip(1).step_by(2).map(str::to_owned).collect()))
             })
             .collect();
-        for (folder, used) in folders(&uses(name)) {
+        for (folder, used) in folders(&uses(&files, &format!("crates/{name}/src/"))) {
             match rows.remove(folder.as_str()) {
                 Some(row) if row == used => {}
                 Some(row) => findings.push(format!("{name}/{folder} uses {used:?}, its row names {row:?}")),

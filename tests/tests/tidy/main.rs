@@ -46,6 +46,13 @@ fn texts(ending: &str) -> Vec<Text> {
     found
 }
 
+/// A source without its comments, and without its tests at the end.
+fn code(text: &str) -> String {
+    let end = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(crate) mod tests {"];
+    let end = end.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
+    text[..end].lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
 /// Panics if there are findings, and lists all of them.
 #[track_caller]
 fn none(findings: Vec<String>) {

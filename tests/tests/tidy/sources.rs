@@ -1,9 +1,16 @@
-//! Bounds on the length of files and functions, and words that must not be committed.
+//! Bounds on the length of files, functions and all code, and words that must not be committed.
 
-use crate::{Text, none, texts};
+use crate::{Text, code, none, texts};
 
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
+
+/// Bound on the code lines of the program and its clients: lines of `src` without comments, blank
+/// lines and inline tests.
+const PRODUCT_LINES_MAX: usize = 50_000;
+/// Bound on the code lines of the packages that test and measure the program.
+const PROOF_LINES_MAX: usize = 21_700;
+const PROOF: &[&str] = &["crates/bench/", "crates/replay/", "crates/sim/", "crates/testkit/", "jepsen/", "tests/"];
 
 /// Words that must not be committed. Written in halves, so that this file does not contain them.
 const LEFT_OVERS: &[&str] = &[
@@ -60,6 +67,20 @@ fn no_function_is_longer_than_its_bound() {
         }
     }
     none(findings);
+}
+
+#[test]
+fn the_code_is_not_longer_than_its_bounds() {
+    let (mut product, mut proof) = (0, 0);
+    for file in texts(".rs").iter().filter(|file| file.path.contains("/src/") && !file.path.ends_with("/tests.rs")) {
+        let lines = code(&file.text).lines().filter(|line| !line.trim().is_empty()).count();
+        let is_proof = PROOF.iter().any(|package| file.path.starts_with(package));
+        *(if is_proof { &mut proof } else { &mut product }) += lines;
+    }
+    let advice = "cut code, or raise the bound and give the reason in the commit's body";
+    let counts = [("product", product, PRODUCT_LINES_MAX), ("proof", proof, PROOF_LINES_MAX)];
+    let longer = counts.iter().filter(|(_, lines, bound)| lines > bound);
+    none(longer.map(|(kind, lines, bound)| format!("{kind}: {lines} lines, bound {bound}: {advice}")).collect());
 }
 
 fn indent_of(line: &str) -> usize {

@@ -1,26 +1,20 @@
-//! Setup of hostile traffic, and counts of its requests.
+//! Target of hostile traffic, its repetition, and counts of its requests.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
-use tokio::sync::oneshot;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::kind::Kind;
 use crate::client::{Door, Link, Rest, ZooKeeper};
 use crate::error::Error;
 use crate::system::Cluster;
 
 /// Number of files that this program may have open. Each connection needs one.
 const FILES: u64 = 65_536;
-/// Nice value of the thread that hostile clients run on.
-const NICE: i32 = 10;
 /// Pause before a broken connection is opened again.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -41,13 +35,13 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) async fn of(cluster: &Cluster, kind: Kind, addresses: u8) -> Result<Target, Error> {
+    pub(crate) async fn of(cluster: &Cluster, network: u8, addresses: u8) -> Result<Target, Error> {
         Ok(Target {
             rest: cluster.addrs(Door::Rest),
             wire: cluster.addrs(Door::ZooKeeper),
             peers: cluster.peer_addrs(),
             follower: (cluster.leader().await? + 1) % cluster.size(),
-            network: 1 + kind as u8,
+            network,
             addresses,
         })
     }
@@ -149,36 +143,6 @@ where
 {
     let turn = &turn;
     join_all((0..count).map(|number| again(until, tally, move || turn(number)))).await;
-}
-
-/// Hostile traffic under way on its thread.
-pub(crate) struct Attacking(JoinHandle<Result<(), Error>>);
-
-impl Attacking {
-    /// Waits until the traffic ends by itself.
-    pub(crate) fn end(self) -> Result<(), Error> {
-        self.0.join().map_err(|_| Error::Answer("the hostile thread failed".into()))?
-    }
-}
-
-/// Prepares the traffic, and begins it on a new thread of low priority. Real hostile clients have
-/// other machines: here their work must not take the processors from the servers and the honest
-/// clients.
-pub(crate) async fn begin(kind: Kind, target: Target, length: Duration, tally: Arc<Tally>) -> Result<Attacking, Error> {
-    let (ready, begun) = oneshot::channel();
-    let thread = std::thread::spawn(move || {
-        setpriority_process(None, NICE).map_err(std::io::Error::from)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let prepared = kind.prepare(&target).await;
-            let _ = ready.send(());
-            kind.attack(&target, prepared?, Instant::now() + length, &tally).await;
-            Ok(())
-        })
-    });
-    // The error of a failed preparation is not lost: `Attacking::end` returns it.
-    let _ = begun.await;
-    Ok(Attacking(thread))
 }
 
 /// Raises the limit of open files for this program and the servers that it starts, up to [`FILES`]

@@ -1,12 +1,21 @@
 //! Kinds of hostile traffic. None needs large resources or any permission.
 
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
 use clap::ValueEnum;
+use rustix::process::setpriority_process;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::attack::{Tally, Target};
 use super::{http, peer, wire};
 use crate::client::ZooKeeper;
 use crate::error::Error;
+
+/// Nice value of the thread that hostile clients run on.
+const NICE: i32 = 10;
 
 /// Kind of hostile traffic. The variants are in the order in which `bench hostile` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,6 +73,16 @@ pub(crate) enum Kind {
     PeerHandshakes,
 }
 
+/// Hostile traffic under way on its thread.
+pub(crate) struct Attacking(JoinHandle<Result<(), Error>>);
+
+impl Attacking {
+    /// Waits until the traffic ends by itself.
+    pub(crate) fn end(self) -> Result<(), Error> {
+        self.0.join().map_err(|_| Error::Answer("the hostile thread failed".into()))?
+    }
+}
+
 impl Kind {
     /// Tells whether this kind of traffic needs nodes that require TLS of each other.
     pub(crate) fn needs_peer_tls(self) -> bool {
@@ -81,9 +100,29 @@ impl Kind {
         }
     }
 
+    /// Prepares the traffic, and begins it on a new thread of low priority. Real hostile clients
+    /// have other machines: here their work must not take the processors from the servers and the
+    /// honest clients.
+    pub(crate) async fn begin(self, target: Target, length: Duration, tally: Arc<Tally>) -> Attacking {
+        let (ready, begun) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            setpriority_process(None, NICE).map_err(std::io::Error::from)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let prepared = self.prepare(&target).await;
+                let _ = ready.send(());
+                self.attack(&target, prepared?, Instant::now() + length, &tally).await;
+                Ok(())
+            })
+        });
+        // The error of a failed preparation is not lost: `Attacking::end` returns it.
+        let _ = begun.await;
+        Attacking(thread)
+    }
+
     /// Opens the sessions that the traffic needs before it begins; an empty list for most kinds.
     /// This step is not measured.
-    pub(crate) async fn prepare(self, target: &Target) -> Result<Vec<ZooKeeper>, Error> {
+    async fn prepare(self, target: &Target) -> Result<Vec<ZooKeeper>, Error> {
         match self {
             Kind::MassExpiry => wire::sessions_with_ephemerals(target).await,
             _ => Ok(Vec::new()),
@@ -91,7 +130,7 @@ impl Kind {
     }
 
     /// Runs the traffic until `until`.
-    pub(crate) async fn attack(self, target: &Target, prepared: Vec<ZooKeeper>, until: Instant, tally: &Tally) {
+    async fn attack(self, target: &Target, prepared: Vec<ZooKeeper>, until: Instant, tally: &Tally) {
         match self {
             Kind::QuotaRecounts => wire::recount(target, until, tally).await,
             Kind::SubtreeSizes => wire::ask_sizes(target, until, tally).await,

@@ -9,28 +9,32 @@ use tokio::task::unconstrained;
 
 use crate::raft::consensus::Raft;
 
-struct Proposal {
+pub(crate) struct Proposal {
     command: Command,
     responder: Responder<ClientWriteResult<TypeConfig>>,
 }
 
-/// Sender of proposals to the task that passes them to Raft, in order.
+/// Sender of proposals to the task [`forward`], which passes them to Raft, in order.
 pub(crate) struct ProposalQueue(mpsc::UnboundedSender<Proposal>);
 
 impl ProposalQueue {
-    /// Starts the task. It ends when the queue is dropped or Raft has stopped. The queue needs no
+    /// Makes the queue, and the end from which [`forward`] takes the proposals. The queue needs no
     /// bound of its own: the callers' budgets bound the proposals.
-    pub(crate) fn start(raft: Raft) -> ProposalQueue {
+    pub(crate) fn new() -> (ProposalQueue, mpsc::UnboundedReceiver<Proposal>) {
         let (queue, proposals) = mpsc::unbounded_channel();
-        // Unconstrained by tokio's cooperative budget, which would split a batch.
-        tokio::spawn(unconstrained(pass_on(raft, proposals)));
-        ProposalQueue(queue)
+        (ProposalQueue(queue), proposals)
     }
 
-    /// Appends a proposal. If Raft has stopped, the responder is dropped without an answer.
+    /// Appends a proposal. If the node has stopped, the responder is dropped without an answer.
     pub(crate) fn push(&self, command: Command, responder: Responder<ClientWriteResult<TypeConfig>>) {
         drop(self.0.send(Proposal { command, responder }));
     }
+}
+
+/// Passes the proposals to Raft, until Raft has stopped.
+pub(crate) async fn forward(raft: Raft, proposals: mpsc::UnboundedReceiver<Proposal>) {
+    // Unconstrained by tokio's cooperative budget, which would split a batch.
+    unconstrained(pass_on(raft, proposals)).await;
 }
 
 async fn pass_on(raft: Raft, mut proposals: mpsc::UnboundedReceiver<Proposal>) {

@@ -24,6 +24,18 @@ pub(crate) async fn three_of(size: usize) -> Ensemble {
     ensemble
 }
 
+/// Starts an ensemble of three founders, adds node 4 as a learner, and stops node 4 once it has
+/// applied a write.
+pub(crate) async fn three_and_a_stopped_learner() -> Ensemble {
+    let mut ensemble = three_of(4).await;
+    ensemble.start(3).await;
+    let learner = NewMember { manual: true, ..new_member(&ensemble, 3) };
+    order(ensemble.node(0), Order::Add(learner)).await.unwrap();
+    write(ensemble.node(3), create("/", "here", b"")).await;
+    ensemble.stop(3).await;
+    ensemble
+}
+
 pub(crate) fn new_member(ensemble: &Ensemble, at: usize) -> NewMember {
     NewMember {
         id: at as u64 + 1,
@@ -307,12 +319,7 @@ async fn a_transfer_to_no_voter_by_name_goes_to_the_preferred_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_learner_that_has_stopped_gets_no_vote() {
-    let mut ensemble = three_of(4).await;
-    ensemble.start(3).await;
-    let learner = NewMember { manual: true, ..new_member(&ensemble, 3) };
-    order(ensemble.node(0), Order::Add(learner)).await.unwrap();
-    write(ensemble.node(3), create("/", "here", b"")).await;
-    ensemble.stop(3).await;
+    let mut ensemble = three_and_a_stopped_learner().await;
     let leader = ensemble.leader().await;
     is_silent(ensemble.node(leader), 3).await;
     refused(order(ensemble.node(leader), Order::Promote { id: 4 }).await, RefusedOrder::LearnerSilent);

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use znode::{ClusterUuid, Founding, Restore};
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, write};
-use crate::members::{new_member, order, roles, three_of, voters};
+use crate::members::{new_member, order, roles, three_and_a_stopped_learner, three_of, voters};
 
 /// Replaces the data of a stopped node by what a crash leaves on its disk before the node has
 /// applied an entry: at most the first `count` entries, and no cluster uuid. `joined` tells whether
@@ -78,12 +78,7 @@ async fn a_removed_founder_without_its_clusters_uuid_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_learner_without_its_clusters_uuid_ends() {
-    let mut ensemble = three_of(4).await;
-    ensemble.start(3).await;
-    let learner = NewMember { manual: true, ..new_member(&ensemble, 3) };
-    order(ensemble.node(0), Order::Add(learner)).await.unwrap();
-    write(ensemble.node(3), create("/", "here", b"")).await;
-    ensemble.stop(3).await;
+    let mut ensemble = three_and_a_stopped_learner().await;
     crash_before_identity(&ensemble, 3, usize::MAX, false).await;
     order(ensemble.node(0), Order::Remove { id: 4, force: false }).await.unwrap();
     let leader = ensemble.leader().await;

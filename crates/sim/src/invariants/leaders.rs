@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use znode::Term;
 
 use super::Invariant;
-use crate::history::History;
-use crate::hub::{Hub, MachineId};
+use crate::history::{Commit, History};
+use crate::hub::Hub;
 use crate::log_disk::LogDisk;
-use crate::observation::{Commit, NodeView, Standing};
+use crate::network::MachineId;
+use crate::observation::{NodeView, Standing};
 use crate::votes::Votes;
 
 /// A term has at most one leader.

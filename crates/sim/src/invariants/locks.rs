@@ -8,8 +8,8 @@ use znode::lock::{self, LockStatus};
 use znode::{FencingToken, Op, SessionId, State, ZPath};
 
 use super::{Calm, Invariant, World};
-use crate::history::History;
-use crate::observation::{Commit, Lease, Observation};
+use crate::history::{Commit, History};
+use crate::observation::{Lease, Observation};
 
 fn holds(state: &State, ticket: &ZPath) -> bool {
     matches!(lock::status(state, ticket), Ok(LockStatus::Held { .. }))

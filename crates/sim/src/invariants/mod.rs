@@ -16,11 +16,12 @@ use std::rc::Rc;
 
 use znode::Zxid;
 
-use crate::history::History;
-use crate::hub::{Hub, MachineId};
+use crate::history::{Commit, History};
+use crate::hub::Hub;
 use crate::log_disk::LogDisk;
 use crate::machine::Clock;
-use crate::observation::{Commit, NodeView, Observation, Standing};
+use crate::network::MachineId;
+use crate::observation::{NodeView, Observation, Standing};
 
 /// Facts of the simulated world for invariants.
 #[derive(Clone, Copy, Debug)]

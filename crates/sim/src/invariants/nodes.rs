@@ -6,10 +6,10 @@ use replica::Replica;
 use znode::Zxid;
 
 use super::Invariant;
-use crate::history::History;
-use crate::hub::MachineId;
+use crate::history::{Commit, History};
 use crate::log_disk::LogDisk;
-use crate::observation::{Commit, NodeView, Observation, Standing};
+use crate::network::MachineId;
+use crate::observation::{NodeView, Observation, Standing};
 
 /// Replicas that have applied the same number of entries have applied the same entries, and have
 /// the same state, byte for byte.

@@ -6,8 +6,8 @@ use replica::WatchKey;
 use znode::{Attempt, Event, Op, Reply, RequestKey, SessionId, Zxid};
 
 use super::Invariant;
-use crate::history::History;
-use crate::observation::{Commit, Observation};
+use crate::history::{Commit, History};
+use crate::observation::Observation;
 
 /// An acknowledged write survives: the committed log contains the write, with the outcome that its
 /// client was told.

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use znode::{Op, SessionId};
 
 use super::{Calm, Invariant, World};
-use crate::history::History;
-use crate::observation::{Commit, Lease, Observation};
+use crate::history::{Commit, History};
+use crate::observation::{Lease, Observation};
 
 /// A session does not expire before its timeout has passed since its client sent the last
 /// acknowledged heartbeat.

@@ -3,8 +3,7 @@
 use znode::{Kind, State, ZPath};
 
 use super::Invariant;
-use crate::history::History;
-use crate::observation::Commit;
+use crate::history::{Commit, History};
 
 /// Every znode has a parent that lists it, and all counts and indexes are right.
 ///

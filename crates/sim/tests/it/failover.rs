@@ -3,8 +3,9 @@
 
 use replica::{Config, Readiness};
 use sim::dialing;
-use sim::hub::{Event, Hub, MachineId};
+use sim::hub::{Event, Hub};
 use sim::machine::{Clock, Node, Stepped};
+use sim::network::MachineId;
 use sim::trace::Detail;
 use znode::{ClientInfo, Op, Request};
 

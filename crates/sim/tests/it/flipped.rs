@@ -3,7 +3,7 @@
 
 use openraft::EntryPayload;
 use replica::{Config, Readiness};
-use sim::hub::MachineId;
+use sim::network::MachineId;
 use storage::{Identity, SnapshotMeta, StoredMembership};
 use znode::{Create, Op, Request, ZPath, ZnodeOp};
 

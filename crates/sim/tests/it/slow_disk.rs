@@ -2,8 +2,9 @@
 
 use replica::{Config, Consistency, Role};
 use sim::call::{Call, Reply};
-use sim::hub::{Event, FIRST_CLIENT, Hub};
+use sim::hub::{Event, Hub};
 use sim::machine::{Clock, Node, Stepped};
+use sim::network::FIRST_CLIENT;
 use sim::trace::Detail;
 use znode::{Credential, Limits, Op, Request};
 

@@ -5,7 +5,8 @@ use std::ops::{Deref, DerefMut};
 
 use replica::{Config, Error, Readiness};
 use sim::call::{Call, Reply};
-use sim::hub::{Event, FIRST_CLIENT, MachineId};
+use sim::hub::Event;
+use sim::network::{FIRST_CLIENT, MachineId};
 use znode::{Create, Credential, Limits, Op, Request, SessionId, ZPath, ZnodeOp};
 
 use crate::failover::{Machines, open_session};

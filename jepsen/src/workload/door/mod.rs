@@ -40,7 +40,7 @@ pub(crate) type Told<T> = Result<(T, Answer), Answer>;
 #[derive(Default)]
 pub struct Doors {
     /// Protocol of the workers: HTTP, ZooKeeper's protocol, or both, each for every second worker.
-    pub which: crate::runner::Door,
+    pub which: crate::options::Door,
     /// Address (`host:port`) of each node for ZooKeeper's protocol.
     pub zookeeper: Arc<[String]>,
 }
@@ -50,9 +50,9 @@ impl Doors {
     /// session. If both are in use, workers with an even index use HTTP.
     pub(super) fn of_worker(&self, index: usize) -> Door {
         let http = match self.which {
-            crate::runner::Door::Http => true,
-            crate::runner::Door::Zookeeper => false,
-            crate::runner::Door::Both => index.is_multiple_of(2),
+            crate::options::Door::Http => true,
+            crate::options::Door::Zookeeper => false,
+            crate::options::Door::Both => index.is_multiple_of(2),
         };
         if http { Door::Http } else { Door::ZooKeeper(ZooKeeper { addrs: self.zookeeper.clone(), zk: None }) }
     }

@@ -305,7 +305,7 @@ impl Call {
     }
 
     /// Returns the client's address for the bounds on one address; `None` for an exempt address.
-    fn source(&self) -> Option<IpAddr> {
+    pub(crate) fn source(&self) -> Option<IpAddr> {
         self.peer().and_then(Peer::source)
     }
 

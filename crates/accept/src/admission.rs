@@ -185,6 +185,7 @@ impl Admission {
             let resting = |inner: &Inner| if is_at_bound { inner.resting_of(source) } else { inner.resting() };
             let leaver = inner.of_the_largest(source, own).or_else(|| resting(&inner));
             let last_places = match source {
+                _ if is_at_bound => 0,
                 Some(_) if is_this_machine(addr) => 2 * LAST_PLACES,
                 Some(_) if own == 0 => LAST_PLACES,
                 _ => 0,

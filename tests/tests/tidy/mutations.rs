@@ -96,3 +96,17 @@ fn the_table_of_planted_bugs_names_each_of_them() {
     findings.extend(unknown.map(|(row, _)| format!("`{row}` is in no list")));
     none(findings);
 }
+
+/// The simulation's seeds of deliberate bugs are among those that each run of the tests plays.
+#[test]
+fn the_seed_of_each_bug_is_played() {
+    let listed = std::fs::read_to_string(root().join("crates/sim/tests/seeds.txt")).unwrap();
+    let mut findings = Vec::new();
+    for (list, bug) in bugs() {
+        let Some(seed) = bug.get("sim").map(|sim| sim["seed"].to_string()) else { continue };
+        if !listed.lines().any(|line| line == seed) {
+            findings.push(format!("{list}: {}: crates/sim/tests/seeds.txt lacks the seed {seed}", bug["name"]));
+        }
+    }
+    none(findings);
+}

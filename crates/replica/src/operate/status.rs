@@ -79,6 +79,11 @@ pub struct Check {
     pub failure: Option<(Readiness, Cow<'static, str>)>,
 }
 
+impl Check {
+    /// Names of all conditions that [`crate::Replica::checks`] returns, in its order.
+    pub const NAMES: [&'static str; 7] = ["alive", "recovered", "disk", "quorum", "agreement", "lag", "space"];
+}
+
 /// The newest durable snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotStatus {
@@ -309,40 +314,34 @@ impl Status {
     pub(crate) fn checks_now(&self, lag_max: Option<u64>) -> Vec<Check> {
         let metrics = self.consensus.metrics();
         let lag = self.consensus.committed(&metrics).0.saturating_sub(self.proposer.view.applied().0);
-        self.checks(&metrics, lag, lag_max.unwrap_or(self.config.ready_lag_max)).into()
+        self.checks(&metrics, lag, lag_max.unwrap_or(self.config.ready_lag_max))
     }
 
     /// Conditions that a ready node must meet, in order. The first that fails gives the node's
     /// readiness. `lag` is the number of committed entries that the node has not applied.
-    fn checks(&self, metrics: &RaftMetrics<TypeConfig>, lag: u64, lag_max: u64) -> [Check; 7] {
-        let check = |name, readiness, fails: bool, why: &'static str| Check {
-            name,
-            failure: fails.then_some((readiness, Cow::Borrowed(why))),
-        };
+    fn checks(&self, metrics: &RaftMetrics<TypeConfig>, lag: u64, lag_max: u64) -> Vec<Check> {
+        let fail = |readiness, fails: bool, why: &'static str| fails.then_some((readiness, Cow::Borrowed(why)));
         let ended = self.life.is_stopped() || metrics.running_state.is_err() || self.life.failure().borrow().is_some();
         let connected =
             self.consensus.leading_term().map_or_else(|| self.consensus.hears_leader(), |(_, followed)| followed);
         let alone = metrics.current_leader.is_none() || !connected;
-        [
-            check("alive", Readiness::Stopped, ended, "the node has failed or is shutting down"),
-            check(
-                "recovered",
-                Readiness::Recovering,
-                !self.reads.has_recovered(),
-                "it has not caught up with what it had before the start",
-            ),
-            check("disk", Readiness::DiskStalled, self.consensus.disk_watch.stalls(), "the disk does not answer"),
-            check("quorum", Readiness::NoQuorum, alone, "no leader is heard, or this leader has lost its quorum"),
-            check("agreement", Readiness::Divided, self.consensus.agreement.is_divided(), DIVIDED),
-            lag_check(lag, lag_max),
-            check("space", Readiness::DiskLow, self.proposer.space.is_low(), "the disk is low on space: no writes"),
-        ]
+        let is_behind = !self.reads.has_recovered();
+        let failures = [
+            fail(Readiness::Stopped, ended, "the node has failed or is shutting down"),
+            fail(Readiness::Recovering, is_behind, "it has not caught up with what it had before the start"),
+            fail(Readiness::DiskStalled, self.consensus.disk_watch.stalls(), "the disk does not answer"),
+            fail(Readiness::NoQuorum, alone, "no leader is heard, or this leader has lost its quorum"),
+            fail(Readiness::Divided, self.consensus.agreement.is_divided(), DIVIDED),
+            lag_failure(lag, lag_max),
+            fail(Readiness::DiskLow, self.proposer.space.is_low(), "the disk is low on space: no writes"),
+        ];
+        Check::NAMES.into_iter().zip(failures).map(|(name, failure)| Check { name, failure }).collect()
     }
 }
 
-fn lag_check(lag: u64, lag_max: u64) -> Check {
+fn lag_failure(lag: u64, lag_max: u64) -> Option<(Readiness, Cow<'static, str>)> {
     let why = || Cow::Owned(format!("{lag} entries behind, and {lag_max} may be missing"));
-    Check { name: "lag", failure: (lag > lag_max).then(|| (Readiness::Lagging, why())) }
+    (lag > lag_max).then(|| (Readiness::Lagging, why()))
 }
 
 #[cfg(test)]
@@ -352,12 +351,12 @@ mod tests {
     #[test]
     fn a_node_may_lack_as_many_entries_as_is_said() {
         for (lag, lag_max) in [(0, 0), (10, 10), (9, 10)] {
-            assert_eq!(lag_check(lag, lag_max).failure, None, "{lag} {lag_max}");
+            assert_eq!(lag_failure(lag, lag_max), None, "{lag} {lag_max}");
         }
         for (lag, lag_max, said) in
             [(1, 0, "1 entries behind, and 0 may be missing"), (11, 10, "11 entries behind, and 10 may be missing")]
         {
-            assert_eq!(lag_check(lag, lag_max).failure, Some((Readiness::Lagging, said.into())));
+            assert_eq!(lag_failure(lag, lag_max), Some((Readiness::Lagging, said.into())));
         }
     }
 }

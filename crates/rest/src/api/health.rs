@@ -16,14 +16,14 @@ use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[route!(ready), route!(leader), route!(voter), route!(serving), route!(cluster)];
 
-words!(CheckName, CHECKS);
+words!(CheckName, Check::NAMES.into_iter().chain(CHECKS));
 
 /// Status of a node that could serve clients, and is being drained or stopped.
 const DRAINING: &str = "draining";
 /// Status of a node whose certificate at one of its ports has expired.
 const CERTIFICATE_EXPIRED: &str = "certificate-expired";
-/// Names of all conditions of `/readyz`.
-const CHECKS: [&str; 8] = ["alive", "recovered", "disk", "quorum", "lag", "space", "drain", "certificates"];
+/// Names of the conditions of `/readyz` that follow those of the replica ([`Check::NAMES`]).
+const CHECKS: [&str; 2] = ["drain", "certificates"];
 
 /// One condition of `/readyz`. `failure` is `None` for a condition that is met, else the node's
 /// status for clients and the reason.
@@ -48,7 +48,7 @@ fn conditions(door: &Door, lag_max: Option<u64>) -> Vec<Condition> {
         .certificates
         .expired()
         .map(|port| (CERTIFICATE_EXPIRED, Cow::Owned(format!("the certificate of the port `{port}` has expired"))));
-    let more = [("drain", drains), ("certificates", expired)].map(|(name, failure)| Condition { name, failure });
+    let more = CHECKS.into_iter().zip([drains, expired]).map(|(name, failure)| Condition { name, failure });
     of_node.chain(more).collect()
 }
 
@@ -77,21 +77,22 @@ fn first_failure(conditions: &[Condition], excluded: &[String]) -> &'static str 
     ),
     responses((status = 200, description = "Clients should be sent to this node", content(
         (zlock_client::api::Readiness = "application/json", example = json!({"status": "ready"})),
-        (String = "text/plain", example = "[+]alive ok\n[+]recovered ok\n[+]disk ok\n[+]quorum ok\n[+]lag ok\n\
-            [+]space ok\n[+]drain ok\n[+]certificates ok\n"))),
+        (String = "text/plain", example = "[+]alive ok\n[+]recovered ok\n[+]disk ok\n[+]quorum ok\n\
+            [+]agreement ok\n[+]lag ok\n[+]space ok\n[+]drain ok\n[+]certificates ok\n"))),
         (status = 503,
             description = "Clients should not be sent to this node.", body = String, content_type = "text/plain")))]
 pub(crate) async fn ready(mut call: Call) -> Answer {
     let (verbose, lag_max) = (call.query.flag("verbose")?, call.query.get("max_lag")?);
     let excluded = call.query.take_all("exclude")?;
     std::mem::take(&mut call.query).finish()?;
-    if let Some(unknown) = excluded.iter().find(|name| !CHECKS.contains(&name.as_str())) {
+    let conditions = conditions(&call.door, lag_max);
+    let names: Vec<&str> = conditions.iter().map(|condition| condition.name).collect();
+    if let Some(unknown) = excluded.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(Problem::bad(
             "exclude",
-            format!("there is no condition {unknown:?}; these are: {}", CHECKS.join(", ")),
+            format!("there is no condition {unknown:?}; these are: {}", names.join(", ")),
         ));
     }
-    let conditions = conditions(&call.door, lag_max);
     let status = first_failure(&conditions, &excluded);
     let is_ready = status == Readiness::Ready.as_str();
     if verbose {

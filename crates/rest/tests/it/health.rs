@@ -45,6 +45,9 @@ async fn every_condition_has_a_line_and_can_be_left_out() {
     let answer = node.get("/readyz?verbose=true&exclude=disk&exclude=space").await.expect(200);
     assert_eq!(lines(&answer)[2], "[ ]disk excluded");
     assert_eq!(lines(&answer)[6], "[ ]space excluded");
+    let every = all.map(|name| format!("exclude={name}")).join("&");
+    let answer = node.get(&format!("/readyz?verbose&{every}")).await.expect(200);
+    assert_eq!(lines(&answer), all.map(|name| format!("[ ]{name} excluded")));
     node.get("/readyz?max_lag=0").await.expect(200);
     for (query, detail) in [
         ("exclude=disc", "exclude: there is no condition \"disc\"; these are: alive, recovered, disk"),

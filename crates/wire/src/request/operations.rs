@@ -10,7 +10,7 @@ use znode::{Op, SessionId};
 use crate::client::outbox::Room;
 use crate::request::reads::Reader;
 use crate::request::slices::Walk;
-use crate::request::watches::{FormerWatches, ReadWatch, WatchRequest};
+use crate::request::watches::{ReadWatch, WatchRequest};
 use crate::request::writes::{self, Asker, Preparation, Shape, one};
 
 /// Resources that a request needs before it can be answered. Writes are handled elsewhere.
@@ -145,10 +145,10 @@ operations! {
         ADD_WATCH, "ADDW", Request::AddWatch(add) => Needs::SHORT.has(WatchRequest::Add(add));
         CHECK_WATCHES, "CHKW", Request::CheckWatches(which) => Needs::SHORT.has(WatchRequest::Check(which));
         REMOVE_WATCHES, "REMW", Request::RemoveWatches(which) => Needs::SHORT.has(WatchRequest::Remove(which));
-        SET_WATCHES, "SETW", Request::SetWatches(set) => back(set.into());
-        SET_WATCHES2, "STW2", Request::SetWatches2(set) => back(set.into());
-        // Pings and auth packets are answered ahead of other requests, and syncs by asking the
-        // leader, so none has an answer here.
+        // The lists of setWatches are decoded in steps, pings and auth packets are answered ahead
+        // of other requests, and syncs by asking the leader, so none has an answer here.
+        SET_WATCHES, "SETW", Request::SetWatches(_) => Needs::SHORT;
+        SET_WATCHES2, "STW2", Request::SetWatches2(_) => Needs::SHORT;
         PING, "PING", Request::Ping => Needs::SHORT;
         AUTH, "NA", Request::Auth(_) => Needs::SHORT;
         SYNC, "SYNC", Request::Sync(_) => Needs::SHORT;
@@ -157,8 +157,4 @@ operations! {
 
 fn children(which: &PathWatch, with_stat: bool) -> Needs<'_> {
     Needs::LONG.walks(Walk::Children { path: &which.path, with_stat }).may_watch(ReadWatch::Children, which)
-}
-
-fn back(former: FormerWatches<'_>) -> Needs<'_> {
-    Needs::LONG.walks(Walk::Watches(former.count())).has(WatchRequest::Back(former))
 }

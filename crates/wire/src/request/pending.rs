@@ -16,6 +16,7 @@ use crate::client::end::End;
 use crate::client::outbox::Room;
 use crate::request::operations::needs;
 use crate::request::outcome::Outcome;
+use crate::request::watches::Comeback;
 
 /// Unanswered requests of one connection. They are answered in the order in which they came.
 #[derive(Default)]
@@ -173,6 +174,9 @@ pub(crate) enum Resolution {
     /// The request is answered from this state, which shows the client's writes up to the write
     /// with this number.
     Then(Box<Request>, Arc<State>, u64),
+    /// The watches of the client's former connection are set again when all requests before this
+    /// one are answered.
+    Back(Comeback),
 }
 
 impl Resolution {
@@ -182,6 +186,7 @@ impl Resolution {
         match self {
             Resolution::Done(_) => None,
             Resolution::Now(request) | Resolution::Then(request, ..) => Some(needs(request).room),
+            Resolution::Back(_) => Some(Room::Read),
         }
     }
 }

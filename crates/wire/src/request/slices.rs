@@ -24,9 +24,6 @@ pub(crate) enum Walk<'a> {
     Ephemerals { prefix: &'a str },
     /// The operations of a multiRead.
     Reads(&'a [MultiOp]),
-    /// Number of watches that a setWatches request sets again. They are set in steps, and not in
-    /// slices of a read.
-    Watches(usize),
 }
 
 /// Tells whether a request takes so long that it would delay other clients: whether its work
@@ -37,7 +34,6 @@ pub(crate) enum Walk<'a> {
 /// | getChildren, getChildren2, with a watch or without | children of the znode |
 /// | getEphemerals | ephemerals of the session, whether they have the prefix or not |
 /// | multiRead | four for each operation, and children of the znodes that it lists |
-/// | setWatches, setWatches2 | paths |
 /// | all others, such as exists, getData, getACL and whoAmI | none: their work has a bound |
 pub(crate) fn is_long(state: &State, session: SessionId, walk: Option<Walk<'_>>) -> bool {
     let children = |path: &str| {
@@ -51,7 +47,6 @@ pub(crate) fn is_long(state: &State, session: SessionId, walk: Option<Walk<'_>>)
         Some(Walk::Reads(ops)) => {
             ops.iter().map(|one| if let MultiOp::GetChildren(which) = one { children(&which.path) } else { OP }).sum()
         }
-        Some(Walk::Watches(count)) => count,
         None => 0,
     };
     names > SLICE
@@ -108,8 +103,7 @@ pub(crate) struct Slice {
 }
 
 impl LongRead {
-    /// Makes a long read. Measuring an answer longer than `bytes_max` fails. A setWatches request
-    /// is refused with an error code, because it is no read.
+    /// Makes a long read. Measuring an answer longer than `bytes_max` fails.
     pub(crate) fn new(
         state: Arc<State>,
         identities: Arc<Vec<Identity>>,
@@ -129,7 +123,7 @@ impl LongRead {
                     _ => Piece::Unknown,
                 })
                 .collect(),
-            Some(Walk::Watches(_)) | None => vec![Piece::Unknown],
+            None => vec![Piece::Unknown],
         };
         let is_multi = matches!(walk, Some(Walk::Reads(_)));
         LongRead { state, identities, session, pieces, is_multi, bytes_max, next: 0, list: None }
@@ -435,8 +429,6 @@ mod tests {
         assert!(is_long(&Request::MultiRead(vec![MultiOp::GetChildren(many())])));
         assert!(is_long(&Request::MultiRead(vec![MultiOp::GetData(many()); SLICE])));
         assert!(!is_long(&Request::MultiRead(vec![MultiOp::GetData(many()); 10])));
-        let exist = vec!["/x".to_owned(); SLICE + 1];
-        assert!(is_long(&Request::SetWatches2(jute::SetWatches2 { exist, ..jute::SetWatches2::default() })));
         assert!(!is_long(&Request::GetData(many())) && !is_long(&Request::GetAllChildrenNumber(PathOnly::default())));
     }
 }

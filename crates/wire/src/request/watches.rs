@@ -1,12 +1,12 @@
 //! Requests that set, check and remove watches.
 
-use std::iter::Peekable;
 use std::sync::Arc;
 
-use jute::{AddWatchRequest, Number, PathWatch, PathWatcher, Record, SetWatches, SetWatches2, error, watcher};
+use jute::{AddWatchRequest, DecodeError, Input, Number, PathWatch, PathWatcher, Record, error, op, watcher};
 use znode::{EventKind, State, ZPath, Zxid};
 
 use crate::client::Client;
+use crate::client::end::End;
 use crate::watch::audience::WatchKind;
 use crate::watch::hub::{Hub, Look};
 use crate::watch::watch_table::{TOGETHER, WatchRefusal};
@@ -22,8 +22,6 @@ pub(crate) enum WatchRequest<'a> {
     Check(&'a PathWatcher),
     /// A request that removes watches.
     Remove(&'a PathWatcher),
-    /// A request that sets the watches of the client's former connection again.
-    Back(FormerWatches<'a>),
 }
 
 /// Kind of read that sets a watch.
@@ -34,41 +32,14 @@ pub(crate) enum ReadWatch {
     Children,
 }
 
-/// Watches of the client's former connection, as setWatches lists them.
-#[derive(Clone, Copy)]
-pub(crate) struct FormerWatches<'a> {
-    relative_zxid: i64,
-    /// The paths in the order of [`WatchList::ALL`].
-    lists: [&'a [String]; 5],
-}
-
-impl FormerWatches<'_> {
-    /// Returns the number of watches.
-    pub(crate) fn count(&self) -> usize {
-        self.lists.iter().map(|paths| paths.len()).sum()
-    }
-}
-
-impl<'a> From<&'a SetWatches> for FormerWatches<'a> {
-    fn from(set: &'a SetWatches) -> FormerWatches<'a> {
-        FormerWatches { relative_zxid: set.relative_zxid, lists: [&set.data, &set.exist, &set.child, &[], &[]] }
-    }
-}
-
-impl<'a> From<&'a SetWatches2> for FormerWatches<'a> {
-    fn from(set: &'a SetWatches2) -> FormerWatches<'a> {
-        let lists: [&[String]; 5] = [&set.data, &set.exist, &set.child, &set.persistent, &set.persistent_recursive];
-        FormerWatches { relative_zxid: set.relative_zxid, lists }
-    }
-}
-
 /// Answer to a request about watches: the zxid for its header, and its body or error code.
 pub(crate) type WatchAnswer = (Zxid, Result<Vec<u8>, i32>);
 
-/// Outcome of setting a client's watches again on a new connection: the zxid for the answer to the
-/// client's request, after the watches were set and their events since the last connection sent; or
-/// the reason why not all watches are set.
-pub(crate) type ComebackOutcome = Result<Zxid, WatchRefusal>;
+/// Outcome of setting a client's watches again on a new connection: the answer to the client's
+/// request, after the watches were set and their events since the last connection sent; or the end
+/// of the connection, as a bound leaves no room for all watches. Clients ignore errors in the answer
+/// to setWatches, so only the end of the connection tells the client of it.
+pub(crate) type ComebackOutcome = Result<WatchAnswer, End>;
 
 /// Sets the watch of a read, if the client may read the znode. Returns the state for the read, and
 /// an error code if the watch exceeds a bound. Later events are held back in the outbox until the
@@ -139,19 +110,6 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
     })
 }
 
-/// Sets the watches of a client's former connection again. Sends the events that these watches
-/// missed, in the order of ZooKeeper's DataTree.setWatches, before the answer to the client's
-/// request. Later events are held back in the outbox until this answer.
-pub(crate) fn bring_back(hub: &Hub, client: &Client, former: FormerWatches<'_>) -> ComebackOutcome {
-    let mut comeback = Comeback::new(former);
-    loop {
-        if let Some(brought) = comeback.step(hub, client) {
-            return brought;
-        }
-        hub.step_aside();
-    }
-}
-
 /// One of the five lists of paths in a setWatches2 request. The list determines the kind of watch.
 #[derive(Clone, Copy)]
 enum WatchList {
@@ -163,32 +121,49 @@ enum WatchList {
 }
 
 impl WatchList {
+    /// Lists of setWatches2 in their order. A setWatches request has only the first three.
     const ALL: [Self; 5] = [Self::Data, Self::Exist, Self::Child, Self::Persistent, Self::Recursive];
 }
 
-/// Watches of a client's former connection that are being set again, in steps.
+/// Number of bytes of paths that one step of a [`Comeback`] decodes. The last path may exceed it.
+const STEP_BYTES: usize = 16 << 10;
+
+/// Watches of a client's former connection that are being set again, in steps: a setWatches
+/// request. Its lists may have 200,000 paths, so they are decoded in the steps, too.
 ///
 /// Each step sets up to [`TOGETHER`] watches, and uses a newer state than the step before. Events
-/// that a watch missed before its step are sent before the answer to the request setWatches. Later
-/// events for the watch are held back until after that answer. So in several steps, a change during
-/// the steps may be sent before an earlier change. But no change is sent after an answer, to this
-/// request or a later one, that shows the change.
-pub(crate) struct Comeback<'a> {
+/// that a watch missed before its step are sent before the answer to the request, in the order of
+/// ZooKeeper's DataTree.setWatches. Later events for the watch are held back until after that
+/// answer. So in several steps, a change during the steps may be sent before an earlier change. But
+/// no change is sent after an answer, to this request or a later one, that shows the change.
+pub(crate) struct Comeback {
+    body: Vec<u8>,
+    /// Number of bytes of `body` that are decoded.
+    at: usize,
+    /// The last zxid that the client has seen.
     seen: Zxid,
     /// Zxid at the first step, which becomes the answer's zxid; `None` before that step. Changes
     /// during the steps have higher zxids. If the connection ends before their events are sent, the
     /// client's next setWatches finds the changes.
     since: Option<Zxid>,
-    left: Peekable<Box<dyn Iterator<Item = (WatchList, &'a str)> + Send + 'a>>,
+    /// Lists that are not decoded completely. The first has `paths_left` more paths.
+    lists: &'static [WatchList],
+    /// `None` if the length of the first list is not decoded.
+    paths_left: Option<usize>,
 }
 
-impl<'a> Comeback<'a> {
-    pub(crate) fn new(former: FormerWatches<'a>) -> Comeback<'a> {
-        let lists = WatchList::ALL.into_iter().zip(former.lists);
-        let left = lists.flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())));
-        let left: Box<dyn Iterator<Item = _> + Send> = Box::new(left);
-        let seen = Zxid(u64::try_from(former.relative_zxid).unwrap_or(0));
-        Comeback { seen, since: None, left: left.peekable() }
+impl Comeback {
+    /// Begins a setWatches or setWatches2 request with this body.
+    ///
+    /// # Errors
+    /// When the body has no zxid. An invalid list is answered with an error code, after the watches
+    /// before it are set.
+    pub(crate) fn new(op: i32, body: &[u8]) -> Result<Comeback, DecodeError> {
+        let mut input = Input::new(body);
+        let seen = Zxid(u64::try_from(input.read::<i64>()?).unwrap_or(0));
+        let at = body.len() - input.remaining();
+        let lists = if op == op::SET_WATCHES { &WatchList::ALL[..3] } else { &WatchList::ALL[..] };
+        Ok(Comeback { body: body.to_vec(), at, seen, since: None, lists, paths_left: None })
     }
 
     /// Sets up to [`TOGETHER`] watches. Returns the outcome when all are set; `None` if some are
@@ -196,21 +171,61 @@ impl<'a> Comeback<'a> {
     pub(crate) fn step(&mut self, hub: &Hub, client: &Client) -> Option<ComebackOutcome> {
         hub.look(client, |look| {
             let since = *self.since.get_or_insert_with(|| look.state().last_zxid());
-            for (list, path) in self.left.by_ref().take(TOGETHER) {
-                let Some(path) = ZPath::parse(path).ok().filter(|path| !is_too_long(path, look)) else { continue };
-                let set = match list {
-                    WatchList::Data => data(look, &path, self.seen),
-                    WatchList::Exist => exist(look, &path),
-                    WatchList::Child => child(look, &path, self.seen),
-                    WatchList::Persistent => look.set(WatchKind::Persistent, &path),
-                    WatchList::Recursive => look.set(WatchKind::Recursive, &path),
+            let end = self.at + STEP_BYTES;
+            for _ in 0..TOGETHER {
+                let (list, path) = match self.next() {
+                    Ok(Some(next)) => next,
+                    Ok(None) => return Some(Ok((since, Ok(Vec::new())))),
+                    Err(_) => return Some(Ok((since, Err(error::MARSHALLING)))),
                 };
-                if let Err(refusal) = set {
-                    return Some(Err(refusal));
+                if let Err(WatchRefusal(cause)) = set_again(look, list, &path, self.seen) {
+                    return Some(Err(End::Bound(cause)));
+                }
+                if self.at >= end {
+                    break;
                 }
             }
-            self.left.peek().is_none().then_some(Ok(since))
+            None
         })
+    }
+
+    /// Decodes the next path. `None` after the last one.
+    fn next(&mut self) -> Result<Option<(WatchList, String)>, DecodeError> {
+        let mut input = Input::new(&self.body[self.at..]);
+        let path = loop {
+            let Some((list, further)) = self.lists.split_first() else { return Ok(None) };
+            match self.paths_left {
+                None => {
+                    let count = input.read::<i32>()?;
+                    // Null is read as an empty list.
+                    let paths = if count == -1 { Ok(0) } else { usize::try_from(count) };
+                    self.paths_left = Some(paths.map_err(|_| DecodeError::Length(count))?);
+                }
+                Some(0) => (self.lists, self.paths_left) = (further, None),
+                Some(left) => {
+                    self.paths_left = Some(left - 1);
+                    break (*list, input.read()?);
+                }
+            }
+        };
+        self.at = self.body.len() - input.remaining();
+        Ok(Some(path))
+    }
+}
+
+/// Sets one watch again, or sends the event that it has missed.
+fn set_again(look: &mut Look<'_>, list: WatchList, path: &str, seen: Zxid) -> Result<(), WatchRefusal> {
+    // A path that no znode can have needs no watch.
+    if path.len() > look.state().limits().path_bytes_max as usize {
+        return Ok(());
+    }
+    let Ok(path) = ZPath::parse(path) else { return Ok(()) };
+    match list {
+        WatchList::Data => data(look, &path, seen),
+        WatchList::Exist => exist(look, &path),
+        WatchList::Child => child(look, &path, seen),
+        WatchList::Persistent => look.set(WatchKind::Persistent, &path),
+        WatchList::Recursive => look.set(WatchKind::Recursive, &path),
     }
 }
 

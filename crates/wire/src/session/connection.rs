@@ -13,10 +13,8 @@ use crate::client::end::End;
 use crate::client::outbox::Room;
 use crate::client::shared_bytes::AnswerPlace;
 use crate::request::pending::Arrival;
-use crate::request::watches::ComebackOutcome;
 use crate::request::write_order::WriteOrder;
 use crate::session::door::Door;
-use crate::watch::watch_table::WatchRefusal;
 
 /// Connection of one client with a session.
 pub(crate) struct Connection {
@@ -62,19 +60,6 @@ impl Connection {
         }
     }
 
-    /// Answers setWatches. Returns the end of the connection if not all watches could be set.
-    pub(crate) fn brought_back(&self, xid: i32, brought: ComebackOutcome) -> Option<End> {
-        match brought {
-            Ok(zxid) => {
-                self.client.outbox.release(self.frame(xid, zxid, Ok(Vec::new())));
-                None
-            }
-            // Clients ignore errors in the answer to setWatches, so only the end of the connection
-            // shows that the watches are not set.
-            Err(WatchRefusal(cause)) => Some(End::Bound(cause)),
-        }
-    }
-
     /// Returns the length in bytes of the longest allowed answer to a multiRead.
     pub(crate) fn multi_read_bytes_max(&self) -> usize {
         self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
@@ -94,7 +79,7 @@ impl Connection {
         self.client.outbox.push_placed(self.frame(xid, zxid, Err(code)), None, is_held);
     }
 
-    fn frame(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) -> Vec<u8> {
+    pub(crate) fn frame(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>) -> Vec<u8> {
         let is_ok = body.is_ok();
         let frame = self.client.answer(xid, self.told(zxid), body.map(bytes));
         self.count_sent(frame.len(), zxid, is_ok);

@@ -25,7 +25,7 @@ use crate::request::outcome::Outcome;
 use crate::request::pending::{Arrival, DueRequest, PendingRequests, Resolution};
 use crate::request::reads::Reader;
 use crate::request::slices::is_long;
-use crate::request::watches::{self, FormerWatches, WatchRequest};
+use crate::request::watches::{self, Comeback, WatchRequest};
 use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
 use crate::session::requests::{propose, sync};
@@ -263,10 +263,13 @@ impl Connection {
         self.door.counts.begun(xid, op);
         let (bytes, arrival) = (packet.len(), Arrival { at: since, op });
         let due = move |resolution| DueRequest { xid, bytes, arrival, is_barrier: false, resolution };
-        let Ok(request) = Request::read(op, body) else {
-            let refused = Outcome::Answer(None, Err(error::MARSHALLING));
-            return self.in_order(due(Resolution::Done(refused)), pending);
-        };
+        let malformed = || Resolution::Done(Outcome::Answer(None, Err(error::MARSHALLING)));
+        if matches!(op, op::SET_WATCHES | op::SET_WATCHES2) {
+            self.client.watches_from_now_on();
+            let back = Comeback::new(op, body).map_or_else(|_| malformed(), Resolution::Back);
+            return self.in_order(due(back), pending);
+        }
+        let Ok(request) = Request::read(op, body) else { return self.in_order(due(malformed()), pending) };
         if needs(&request).watches.is_some() {
             self.client.watches_from_now_on();
         }
@@ -325,7 +328,7 @@ impl Connection {
             }
             return self.resolve(due, pending, None);
         }
-        due.is_barrier = matches!(due.resolution, Resolution::Now(_));
+        due.is_barrier = matches!(due.resolution, Resolution::Now(_) | Resolution::Back(_));
         pending.push(due.bytes, due.is_barrier, Box::pin(std::future::ready(due)));
         None
     }
@@ -398,7 +401,14 @@ impl Connection {
                 pending.read(Box::pin(self.read_long(xid, arrival, *request, state)));
                 return None;
             }
-            Resolution::Now(request) => self.read(xid, &request, pending, place),
+            Resolution::Back(comeback) => {
+                pending.read(Box::pin(self.bring_back(xid, arrival, comeback)));
+                return None;
+            }
+            Resolution::Now(request) => {
+                self.read(xid, &request, pending, place);
+                None
+            }
             Resolution::Then(request, state, _) => {
                 let body = self.body_from(&state, &request);
                 pending.spend(body.as_ref().map_or(0, Vec::len));
@@ -417,15 +427,8 @@ impl Connection {
         !self.client.watches() && !is_long(state, self.client.session(), needs(request).walk)
     }
 
-    /// Answers a request from this node's state, without the leader. Returns the end of the
-    /// connection if the request causes it.
-    fn read(
-        &self,
-        xid: i32,
-        request: &Request,
-        pending: &mut PendingRequests<'_>,
-        place: Option<AnswerPlace>,
-    ) -> Option<End> {
+    /// Answers a request from this node's state, without the leader.
+    fn read(&self, xid: i32, request: &Request, pending: &mut PendingRequests<'_>, place: Option<AnswerPlace>) {
         let (hub, client) = (&self.door.hub, &*self.client);
         let watched = match needs(request).watches {
             Some(WatchRequest::Read(watching, which)) => {
@@ -435,7 +438,6 @@ impl Connection {
             Some(WatchRequest::Add(add)) => watches::add(hub, client, add),
             Some(WatchRequest::Check(which)) => watches::check(hub, client, which, false),
             Some(WatchRequest::Remove(which)) => watches::check(hub, client, which, true),
-            Some(WatchRequest::Back(former)) => return self.bring_back(xid, former),
             // An event for the client may be about to be sent, so the state is taken while the hub
             // is locked.
             None if client.watches() => {
@@ -447,13 +449,12 @@ impl Connection {
                 let body = self.body_from(&state, request);
                 pending.spend(body.as_ref().map_or(0, Vec::len));
                 self.reply(xid, state.last_zxid(), body, place);
-                return None;
+                return;
             }
         };
         let (zxid, body) = watched;
         pending.spend(body.as_ref().map_or(0, Vec::len));
         self.release(xid, zxid, body, place);
-        None
     }
 
     /// Logs, at a limited rate, that a multi was refused because of its number of operations.
@@ -465,11 +466,6 @@ impl Connection {
             let (session, addr) = (self.client.session(), self.client.arrival.addr);
             warn!(%session, %addr, ops = ops.len(), ops_max, times, "a multi is refused: it has too many operations");
         }
-    }
-
-    fn bring_back(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
-        let brought = watches::bring_back(&self.door.hub, &self.client, former);
-        self.brought_back(xid, brought)
     }
 
     fn body_from(&self, state: &State, request: &Request) -> Result<Vec<u8>, i32> {

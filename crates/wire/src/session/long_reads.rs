@@ -1,4 +1,4 @@
-//! Long reads, executed in slices on a thread of their own.
+//! Long reads, executed in slices on a thread of their own, and setWatches, executed in steps.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::client::end::{End, NO_THREAD};
 use crate::request::operations::needs;
 use crate::request::pending::Arrival;
 use crate::request::slices::{LongRead, Sink, Walk};
-use crate::request::watches::{self, Comeback, FormerWatches, WatchRequest};
+use crate::request::watches::{self, Comeback, WatchRequest};
 use crate::session::connection::Connection;
 
 /// Number of bytes in front of an answer's body: the frame's length and the header.
@@ -32,9 +32,9 @@ impl Measurement {
 }
 
 impl Connection {
-    /// Answers a long request, and returns the end of the connection if the request causes it. A
-    /// read is answered from `state`. If that is `None`, it is answered from the state at the
-    /// moment when there is memory for the answer.
+    /// Answers a long read, and returns the end of the connection if the read causes it. The read
+    /// is answered from `state`. If that is `None`, it is answered from the state at the moment
+    /// when there is memory for the answer.
     pub(crate) async fn read_long(
         &self,
         xid: i32,
@@ -42,10 +42,7 @@ impl Connection {
         request: Request,
         state: Option<Arc<State>>,
     ) -> Option<End> {
-        let end = match needs(&request).watches {
-            Some(WatchRequest::Back(former)) => self.bring_back_slowly(xid, former).await,
-            _ => self.read_in_slices(xid, &request, state).await.err(),
-        };
+        let end = self.read_in_slices(xid, &request, state).await.err();
         self.answered(arrival, end);
         end
     }
@@ -153,15 +150,19 @@ impl Connection {
         }
     }
 
-    /// Sets the watches of a client's former connection again, in steps. Other clients are served
-    /// between the steps.
-    async fn bring_back_slowly(&self, xid: i32, former: FormerWatches<'_>) -> Option<End> {
-        let mut comeback = Comeback::new(former);
-        loop {
-            match comeback.step(&self.door.hub, &self.client) {
-                Some(brought) => return self.brought_back(xid, brought),
-                None => yield_now().await,
+    /// Answers setWatches: sets the watches of the client's former connection again, in steps.
+    /// Other clients are served between the steps. Returns the end of the connection if not all
+    /// watches could be set.
+    pub(crate) async fn bring_back(&self, xid: i32, arrival: Arrival, mut comeback: Comeback) -> Option<End> {
+        let brought = loop {
+            if let Some(brought) = comeback.step(&self.door.hub, &self.client) {
+                break brought;
             }
-        }
+            self.door.hub.step_aside();
+            yield_now().await;
+        };
+        let end = brought.map(|(zxid, body)| self.client.outbox.release(self.frame(xid, zxid, body))).err();
+        self.answered(arrival, end);
+        end
     }
 }

@@ -421,6 +421,7 @@ fn event_frame(zxid: i64, kind: EventKind, path: &ZPath) -> Option<Vec<u8>> {
 mod tests {
     use std::time::Duration;
 
+    use jute::op;
     use tokio_util::sync::CancellationToken;
     use znode::{Credential, Event, LogPosition, Term, Zxid};
 
@@ -610,11 +611,11 @@ mod tests {
         let exist: Vec<String> = (0..=TOGETHER).map(|n| format!("/{n}")).collect();
         let child = vec!["/missed".to_owned()];
         let watches = jute::SetWatches2 { exist, child, ..jute::SetWatches2::default() };
-        let mut comeback = Comeback::new((&watches).into());
+        let mut comeback = Comeback::new(op::SET_WATCHES2, &watches.to_bytes()).unwrap();
         assert_eq!(comeback.step(&hub, &one), None);
         assert_eq!(hub.watches(), TOGETHER);
         publish(&hub, &state(1), &[changed(1, "/0")]);
-        assert_eq!(comeback.step(&hub, &one), Some(Ok(Zxid(0))));
+        assert_eq!(comeback.step(&hub, &one), Some(Ok((Zxid(0), Ok(Vec::new())))));
         publish(&hub, &state(2), &[changed(2, &format!("/{TOGETHER}"))]);
         one.outbox.release(b"answer".to_vec());
         let event = |zxid, kind, path: &str| event_frame(zxid, kind, &ZPath::parse(path).unwrap()).unwrap();

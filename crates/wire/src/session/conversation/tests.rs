@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
-use jute::{Acl, CreateRequest, DataStat, MultiOp, Names, PathWatch, SetDataRequest, Stat, xid};
+use jute::{Acl, CreateRequest, DataStat, MultiOp, Names, PathWatch, SetDataRequest, SetWatches2, Stat, xid};
 use replica::{Config, Consistency, Member, Replica};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -207,6 +208,35 @@ async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     yield_now().await;
     peer.task.abort();
     until(async || hub.watches() == 0 && hub.clients().is_empty()).await;
+}
+
+/// A packet of 1 MB has 250,000 empty paths or 1,000 long ones. Decoding and setting them in one
+/// step would delay other clients.
+#[tokio::test]
+async fn a_long_set_watches_yields_after_each_step() {
+    let node = start(WireConfig::default()).await;
+    let client = Client::alone(node.door.next_number());
+    node.door.hub.join(&client);
+    let connection = Connection::new(Arc::clone(&node.door), client);
+    let arrival = super::Arrival { at: Instant::now(), op: op::SET_WATCHES2 };
+    let long = |number| format!("/{number:0999}");
+    for (exist, steps_min) in [(vec![String::new(); 250_000], 250_000 / TOGETHER), ((0..1_000).map(long).collect(), 50)]
+    {
+        let body = SetWatches2 { exist, ..SetWatches2::default() }.to_bytes();
+        for cut in [0, 1] {
+            let comeback = Comeback::new(arrival.op, &body[..body.len() - cut]).unwrap();
+            let mut coming = pin!(connection.bring_back(7, arrival, comeback));
+            let (mut steps, mut context) = (1, Context::from_waker(Waker::noop()));
+            while coming.as_mut().poll(&mut context).is_pending() {
+                steps += 1;
+            }
+            assert!(steps >= steps_min, "{steps}");
+            let answer = connection.client.outbox.next().await.unwrap();
+            let error = ReplyHeader::from_bytes(&answer[4..]).unwrap().error;
+            assert_eq!(error, if cut == 0 { error::OK } else { error::MARSHALLING });
+        }
+    }
+    assert_eq!(node.door.hub.watches(), 1_000);
 }
 
 /// No background task sends the hub's events in this test, so each event must be put into the

@@ -7,13 +7,14 @@
 //! These four are its *stages*. At a bound, an old connection *gives way*: it is closed for the new
 //! one.
 //!
-//! 1. When the new connection's address is at its bound: the oldest silent connection of that
-//!    address, or else its oldest idle one.
+//! 1. When a bound for one address is configured, and the new connection's address is at it: the
+//!    oldest silent connection of that address, or else its oldest idle one.
 //! 2. When the door is full, and the address with the most connections has at least two more than
 //!    the new connection's address: the oldest silent connection of the address with the most
 //!    connections, or else that address's oldest idle, waiting or busy one.
 //! 3. Otherwise, when the door is full: the oldest silent connection of all addresses, or else the
-//!    oldest idle one.
+//!    oldest idle one. If no bound for one address is configured, an address that has a quarter of
+//!    all connections gives only its own: as in rule 1.
 //!
 //! Rule 2 first compares sites, and then the networks within the largest site; a site is an IPv4
 //! address or a /48 network of IPv6. A full door accepts a few extra connections from addresses
@@ -47,8 +48,8 @@ const LAST_PLACES: usize = 16;
 pub struct AdmissionConfig {
     /// Largest number of connections.
     pub connections_max: usize,
-    /// Largest number of connections from one address; 0 means a quarter of `connections_max`, but
-    /// at least one.
+    /// Largest number of connections from one address. 0 means no bound while the server is not
+    /// full; a full server grants an address a quarter of `connections_max`, but at least one.
     pub connections_per_address_max: usize,
     /// Addresses that stand for many clients, such as a NAT. Only `connections_max` bounds their
     /// connections.
@@ -60,6 +61,8 @@ pub struct AdmissionConfig {
 pub struct Admission {
     connections_max: usize,
     per_address_max: usize,
+    /// True if `per_address_max` holds only while the server is full.
+    is_share: bool,
     exempt: Networks,
     inner: Mutex<Inner>,
     emptied: Notify,
@@ -158,6 +161,7 @@ impl Admission {
         Arc::new(Admission {
             connections_max: config.connections_max,
             per_address_max,
+            is_share: config.connections_per_address_max == 0,
             exempt: config.exempt.clone(),
             inner: Mutex::default(),
             emptied: Notify::new(),
@@ -174,10 +178,12 @@ impl Admission {
         let source = (!self.exempt.contain(addr)).then(|| source(addr));
         let mut inner = self.inner.lock();
         let own = source.map_or(0, |source| inner.sources.get(&source).map_or(0, BTreeSet::len));
-        let gives_way = if source.is_some() && own >= self.per_address_max {
+        let is_at_bound = source.is_some() && own >= self.per_address_max;
+        let gives_way = if is_at_bound && !self.is_share {
             Some(inner.resting_of(source).ok_or(Full::Address)?)
         } else if inner.open.len() >= self.connections_max {
-            let leaver = inner.of_the_largest(source, own).or_else(|| inner.resting());
+            let resting = |inner: &Inner| if is_at_bound { inner.resting_of(source) } else { inner.resting() };
+            let leaver = inner.of_the_largest(source, own).or_else(|| resting(&inner));
             let last_places = match source {
                 Some(_) if is_this_machine(addr) => 2 * LAST_PLACES,
                 Some(_) if own == 0 => LAST_PLACES,
@@ -185,7 +191,7 @@ impl Admission {
             };
             match leaver {
                 None if inner.open.len() < self.connections_max + last_places => None,
-                leaver => Some(leaver.ok_or(Full::Door)?),
+                leaver => Some(leaver.ok_or(if is_at_bound { Full::Address } else { Full::Door })?),
             }
         } else {
             None
@@ -538,8 +544,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_address_has_its_share_and_others_keep_theirs() {
-        let door = door(8, 0, "10.0.0.0/8");
+    async fn one_address_has_its_bound_and_others_keep_theirs() {
+        let door = door(8, 2, "10.0.0.0/8");
         let [first, second] = [door.enter(addr(1)).unwrap(), door.enter(addr(1)).unwrap()];
         first.heard();
         let second = serve(second);
@@ -552,6 +558,27 @@ mod tests {
         assert!(door.enter(addr(1)).is_ok(), "there is room again");
         let exempt: Vec<Place> = (0..7).map(|_| door.enter([10, 0, 0, 1].into()).unwrap()).collect();
         assert!(exempt.iter().all(Place::is_exempt));
+    }
+
+    #[tokio::test]
+    async fn a_share_binds_only_at_a_full_door_and_then_for_all() {
+        let door = door(8, 0, "");
+        let enter = |last: u8| {
+            let place = Arc::new(door.enter(addr(last))?);
+            place.heard();
+            Ok::<_, Full>(place)
+        };
+        let has_place = |place: &Arc<Place>| door.inner.lock().open.contains_key(&place.number);
+        let first: Vec<_> = (0..8).map(|_| enter(1).expect("nobody else wants a place")).collect();
+        assert_eq!(enter(1).unwrap_err(), Full::Address);
+        let second: Vec<_> = (0..4).map(|_| enter(2).expect("the first address has most")).collect();
+        assert_eq!(second.iter().filter_map(|place| place.ousted()).collect::<Vec<_>>(), [addr(1); 4]);
+        assert_eq!((first.iter().filter(|place| has_place(place)).count(), enter(2).err()), (4, Some(Full::Address)));
+        first.iter().for_each(|place| place.rest());
+        assert_eq!(enter(2).unwrap_err(), Full::Address, "the idle ones of the other address stay");
+        second[0].rest();
+        enter(2).expect("its own idle one gives way");
+        assert!(!has_place(&second[0]) && second[1..].iter().all(has_place));
     }
 
     #[tokio::test]

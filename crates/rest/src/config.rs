@@ -28,8 +28,9 @@ replica::settings! {
         /// closed for the new connection; without one, the new connection gets 503 with
         /// `Retry-After` and is closed.
         pub connections_max: usize = 16_384,
-        /// Largest number of connections from one address; 0 means a quarter of `connections_max`.
-        /// Beyond: as for `connections_max`.
+        /// Largest number of connections from one address; 0 means no bound while the server has
+        /// fewer than `connections_max`, and then a quarter of it. Beyond: as for
+        /// `connections_max`.
         pub connections_per_address_max: usize = 0,
         /// Largest number of new sessions a second from one address; a burst may have ten times as
         /// many. 0 means no bound. Beyond: 429.

@@ -11,8 +11,9 @@ replica::settings! {
         /// for the new one; if there is none, the new one is closed, and its client tries another
         /// node.
         pub connections_max: usize = 4_096,
-        /// Largest number of connections from one address; 0 stands for a quarter of
-        /// `connections_max`. At the bound, the same happens as at `connections_max`.
+        /// Largest number of connections from one address; 0 stands for no bound while the server
+        /// has fewer than `connections_max`, and then for a quarter of it. At the bound, the same
+        /// happens as at `connections_max`.
         pub connections_per_address_max: usize = 0,
         /// Largest number of new sessions a second from one address; a burst may have ten times as
         /// many. 0 means no bound. At the bound, the connection is closed.
@@ -77,15 +78,5 @@ replica::settings! {
         pub super_digest: String = String::new(),
         /// Four-letter words that are answered, separated by commas; `*` allows all.
         pub words: String = "srvr".to_owned(),
-    }
-}
-
-impl WireConfig {
-    /// Returns the largest number of connections of an address that is not exempt.
-    pub(crate) fn address_connections_max(&self) -> usize {
-        match self.connections_per_address_max {
-            0 => (self.connections_max / 4).max(1),
-            max => max,
-        }
     }
 }

@@ -34,7 +34,7 @@ pub async fn serve(
     let stopping = CancellationToken::new();
     let bounds = AdmissionConfig {
         connections_max: config.connections_max,
-        connections_per_address_max: config.address_connections_max(),
+        connections_per_address_max: config.connections_per_address_max,
         exempt: config.exempt.clone(),
     };
     let reception = Arc::new(Reception::new(Entrance::ZooKeeper, replica.clone(), &bounds));

@@ -187,7 +187,7 @@ fn configuration(door: &Door, out: &mut String) {
     let _ = writeln!(out, "dataLogDir={}\ndataLogSize={log}", dir.join("log").display());
     // By ZooKeeper's default, the shortest session timeout is two ticks.
     let tick_ms = (limits.session_timeout_min_ms / 2).max(1);
-    let _ = writeln!(out, "tickTime={tick_ms}\nmaxClientCnxns={}", door.config.address_connections_max());
+    let _ = writeln!(out, "tickTime={tick_ms}\nmaxClientCnxns={}", door.config.connections_per_address_max);
     let _ = writeln!(out, "minSessionTimeout={}", limits.session_timeout_min_ms);
     let _ = writeln!(out, "maxSessionTimeout={}", limits.session_timeout_max_ms);
     let _ = writeln!(out, "clientPortListenBacklog=-1\nserverId={}", status.node_id);

@@ -121,7 +121,7 @@ keys! {
         hosts: hosts = rest.http_hosts, "Host names, such as `node1,zlock.example`, that requests may have in `Host`, besides IP addresses, `localhost` and the host of http_addr. Unset: any. A listener on a loopback address accepts only these names, `localhost` and loopback addresses.";
         origins: origins = rest.http_origins, "Web origins, such as `https://ui.example`, whose pages may send requests from a browser. The node's own origin always may.";
         connections_max: count = rest.connections_max, "Largest number of HTTP connections at once. At the bound a new connection takes the place of one that is idle or has sent no request; if there is none, the new connection gets 503.";
-        connections_per_address_max: count = rest.connections_per_address_max, "Largest number of HTTP connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of http.connections_max.";
+        connections_per_address_max: count = rest.connections_per_address_max, "Largest number of HTTP connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of http.connections_max while the server has all its connections, else no bound.";
         waits_max: count = rest.waits_max, "Largest number of HTTP long-polls and waiting acquires at once. Further ones get 429.";
         wait_max: duration = rest.wait_max_ms, "Longest `wait` that an HTTP request may ask for; a longer one gets 400.";
         body_bytes_max: size = rest.body_bytes_max, "Largest size of one HTTP request's body; a larger one gets 413.";
@@ -145,7 +145,7 @@ keys! {
         tls_listen: listen = zookeeper_tls_listen, "IP address and port for ZooKeeper clients with TLS, like ZooKeeper's `secureClientPort`. Unset: none.";
         advertised_addr: text = wire.addr, "Address `host:port` of this node for ZooKeeper clients in the znode `/zookeeper/config`; `none` shows no address. Unset: zookeeper.listen, else zookeeper.tls_listen; the host of http_addr replaces a wildcard address.";
         connections_max: count = wire.connections_max, "Largest number of ZooKeeper connections at once. At the bound a new connection takes the place of the oldest one that has not sent its first packet; if there is none, the new connection is closed.";
-        connections_per_address_max: count = wire.connections_per_address_max, "Largest number of ZooKeeper connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of zookeeper.connections_max.";
+        connections_per_address_max: count = wire.connections_per_address_max, "Largest number of ZooKeeper connections from one IPv4 address or one /64 network of IPv6; 0 is a quarter of zookeeper.connections_max while the server has all its connections, else no bound.";
         packet_bytes_max: size = wire.packet_bytes_max, "Largest size of a ZooKeeper client's packet, like ZooKeeper's `jute.maxbuffer`; a longer one closes the connection.";
         incomplete_packets_bytes_max: size = wire.incomplete_packets_bytes_max, "Largest size of all incomplete packets of ZooKeeper clients together. Beyond it the connection with the oldest incomplete packet is closed.";
         connection_requests_max: count = wire.outstanding_max, "Largest number of unanswered requests of one ZooKeeper connection. At the bound the node reads no more from the connection until some requests are answered.";

@@ -37,6 +37,7 @@
 //!              session_tracker.rs times of the sessions' last heartbeats
 //!              leader_term.rs     heartbeats in one term, and ages from the previous leader
 //!              counters.rs        counters for monitoring
+//!              bounds.rs          bounds for which requests are refused
 //!              entry_clock.rs     the time on entries
 //! view/        View: the applied state, and callers that wait for changes
 //!              watches.rs         watches by path
@@ -131,6 +132,7 @@ pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use follower::session_heartbeats::Touch;
 pub use leader::orders::{MemberReport, MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
 pub use local::background;
+pub use local::bounds::Bound;
 pub use local::counters::{Counts, Entrance, RequestEnd, TurnedAway};
 pub use local::session_tracker::Silence;
 pub use local::times::{PeerMeasures, Times};

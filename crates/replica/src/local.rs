@@ -2,6 +2,7 @@
 //! leader and its sessions.
 
 pub mod background;
+pub(crate) mod bounds;
 pub(crate) mod counters;
 pub(crate) mod disk_space;
 pub(crate) mod disk_watch;

@@ -19,9 +19,9 @@ use crate::operate::health::health;
 use crate::read::Consistency;
 use crate::simulation::Machine;
 use crate::{
-    Check, Config, Durations, Entrance, Error, EventBatch, EventQuery, EventsError, Failure, FinalizeOutcome, Health,
-    Leader, MembersReport, NodeStatus, Observer, Order, OrderError, OrderOutcome, PeerMeasures, RequestEnd, StartError,
-    Step, Times, TurnedAway, UpgradeStatus, WaitEnd,
+    Bound, Check, Config, Durations, Entrance, Error, EventBatch, EventQuery, EventsError, Failure, FinalizeOutcome,
+    Health, Leader, MembersReport, NodeStatus, Observer, Order, OrderError, OrderOutcome, PeerMeasures, RequestEnd,
+    StartError, Step, Times, TurnedAway, UpgradeStatus, WaitEnd,
 };
 
 /// Handle on one node of the ensemble. All clones are handles on the same node, which runs until
@@ -106,7 +106,13 @@ impl Replica {
     /// when no entry is made of the request, for example because it is too long. `Restoring` when a
     /// restored cluster grants no lock yet. The refusal of an applied entry is a `TxnOutcome`.
     pub async fn propose(&self, request: Request, deadline: Instant) -> Result<TxnOutcome, Error> {
-        self.node.proposer.propose(request, deadline).await
+        let applied = self.node.proposer.propose(request, deadline).await?;
+        if let Err(refusal) = &applied.reply
+            && let Some(bound) = Bound::of(refusal, &self.state())
+        {
+            self.count_refused(bound);
+        }
+        Ok(applied)
     }
 
     /// State that this node has applied. It may be older than the leader's.
@@ -303,6 +309,11 @@ impl Replica {
     /// Counts a request of a client, with its outcome.
     pub fn count(&self, entrance: Entrance, end: RequestEnd) {
         self.node.view.counters.request(entrance, end);
+    }
+
+    /// Counts a request, body, watch, session or write of a client that is refused for a bound.
+    pub fn count_refused(&self, bound: Bound) {
+        self.node.view.counters.refused(bound);
     }
 
     /// Counts a connection of a client that was turned away.

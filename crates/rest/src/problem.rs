@@ -4,7 +4,7 @@
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use replica::{EventsError, WaitEnd};
+use replica::{Bound, EventsError, WaitEnd};
 use zlock_client::api::{Contender, End, EndedSession, Outcome, ProblemType, WaitsFor};
 use znode::lock::TICKET_NAME_BYTES_MAX;
 use znode::{LockMode, Refusal, State, ZPath, Zxid};
@@ -22,6 +22,8 @@ pub(crate) struct Problem {
     extra: Option<Box<Extra>>,
     pub(crate) zxid: Option<Zxid>,
     retry_after_ms: Option<u64>,
+    /// Bound of the node that was reached, for the metric of refusals.
+    pub(crate) bound: Option<Bound>,
 }
 
 /// Further members of the JSON document, which only some kinds of problems have.
@@ -49,6 +51,7 @@ impl Problem {
             extra: None,
             zxid: None,
             retry_after_ms: None,
+            bound: None,
         }
     }
 
@@ -72,9 +75,15 @@ impl Problem {
     }
 
     /// Makes a 429: a bound of this node was reached.
-    pub(crate) fn too_many(what: &str) -> Problem {
+    pub(crate) fn too_many(bound: Bound, what: &str) -> Problem {
         let detail = format!("too many {what} on this node: try again or go to another node");
-        Problem { retry_after_ms: Some(RETRY_AFTER_MS), ..Problem::new(ProblemType::TooMany, detail) }
+        let problem = Problem::new(ProblemType::TooMany, detail);
+        Problem { retry_after_ms: Some(RETRY_AFTER_MS), bound: Some(bound), ..problem }
+    }
+
+    /// Makes a 503: a bound of this node for all addresses was reached.
+    pub(crate) fn full(bound: Bound, why: &str) -> Problem {
+        Problem { bound: Some(bound), ..Problem::unavailable(why, RETRY_AFTER_MS) }
     }
 
     /// Makes a 503: the request did nothing.
@@ -368,7 +377,7 @@ impl From<WaitEnd> for Problem {
     fn from(end: WaitEnd) -> Problem {
         match end {
             WaitEnd::Deadline => Problem::unavailable("the wait is over", RETRY_AFTER_MS),
-            WaitEnd::TooMany => Problem::too_many("watches"),
+            WaitEnd::TooMany => Problem::too_many(Bound::Watches, "watches"),
             WaitEnd::CannotServe => Problem::unavailable(end.to_string(), RETRY_AFTER_MS),
             WaitEnd::Stopped => Problem::stopping(),
         }

@@ -253,6 +253,12 @@ impl State {
         self.tree.bytes() + self.sessions.bytes() + self.locks.bytes() + quotas
     }
 
+    /// Estimated memory in bytes of the child of the root at or above a path, with all znodes below
+    /// this child; bounded by [`crate::Limits::subtree_bytes_max`].
+    pub fn subtree_bytes(&self, path: &ZPath) -> u64 {
+        self.tree.subtrees().bytes_at(path)
+    }
+
     /// Checks that the state may grow by `more` bytes.
     ///
     /// # Errors
@@ -281,8 +287,7 @@ impl State {
             return Err(Refusal::at(Error::QuotaExceeded, path));
         }
         let Some(top) = subtrees::top(path) else { return Ok(()) };
-        let bytes = self.tree.subtrees().bytes_at(path);
-        if bytes.saturating_add(more) > self.limits.subtree_bytes_max {
+        if self.subtree_bytes(path).saturating_add(more) > self.limits.subtree_bytes_max {
             let top = ZPath::parse(top).map_err(|error| Refusal::at(error, path))?;
             return Err(Refusal::at(Error::QuotaExceeded, &top));
         }

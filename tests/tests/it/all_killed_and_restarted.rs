@@ -1,5 +1,8 @@
 //! All nodes are killed by SIGKILL at once, in the middle of writes.
 
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -22,6 +25,14 @@ async fn write(endpoint: String, writer: u64, stop: Arc<AtomicBool>, acknowledge
             _ => return,
         }
     }
+}
+
+/// Appends the beginning of a record to the log of a node that was killed, as a power cut leaves
+/// it.
+fn tear(log: &Path) {
+    let files = fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path());
+    let newest = files.filter(|path| path.extension().is_some_and(|ext| ext == "wal")).max().expect("a chunk");
+    OpenOptions::new().append(true).open(newest).unwrap().write_all(&[0x5a; 50]).unwrap();
 }
 
 #[tokio::test]
@@ -50,6 +61,7 @@ async fn nothing_acknowledged_is_lost_when_every_node_is_killed() {
         for writer in writers {
             writer.await.unwrap();
         }
+        tear(&cluster.data_dir(1).join("log"));
         for id in cluster.ids() {
             cluster.restart(id);
         }
@@ -62,6 +74,9 @@ async fn nothing_acknowledged_is_lost_when_every_node_is_killed() {
             assert_eq!(found.data.as_deref(), Some(path.as_str()));
         }
     }
+    let log = cluster.log(1);
+    let cuts = log.lines().filter(|line| line.contains("cutting what was not flushed off the log"));
+    assert_eq!(cuts.filter(|line| line.contains("offset=") && line.contains("bytes=50")).count(), 3, "{log}");
     let check = Call::get(format!("/v1/fence?path=/kept&fencing_token={fencing_token}"));
     assert_eq!(cluster.client(2).send(check).await.unwrap().status, 204);
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use znode::Zxid;
 
+use crate::local::bounds::Bound;
+
 znode::named! {
     /// Interface through which a client's request comes in.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +51,7 @@ znode::named! {
 pub(crate) struct Counters {
     requests: [[AtomicU64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[AtomicU64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
+    refused: [AtomicU64; Bound::ALL.len()],
     connections: [AtomicU64; Entrance::ALL.len()],
     /// Numbers of open connections of peers: first without TLS, then with TLS.
     peer_connections: [AtomicU64; 2],
@@ -68,6 +71,10 @@ impl Counters {
 
     pub(crate) fn turned_away(&self, entrance: Entrance, cause: TurnedAway) {
         self.turned_away[entrance as usize][cause as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn refused(&self, bound: Bound) {
+        self.refused[bound as usize].fetch_add(1, Relaxed);
     }
 
     pub(crate) fn connected(&self, entrance: Entrance) {
@@ -127,6 +134,7 @@ impl Counters {
         Counts {
             requests: self.requests.each_ref().map(row),
             turned_away: self.turned_away.each_ref().map(row),
+            refused: row(&self.refused),
             connections: row(&self.connections),
             peer_connections: row(&self.peer_connections),
             sessions_expired: self.sessions_expired.load(Relaxed),
@@ -142,6 +150,7 @@ impl Counters {
 pub struct Counts {
     requests: [[u64; RequestEnd::ALL.len()]; Entrance::ALL.len()],
     turned_away: [[u64; TurnedAway::ALL.len()]; Entrance::ALL.len()],
+    refused: [u64; Bound::ALL.len()],
     connections: [u64; Entrance::ALL.len()],
     peer_connections: [u64; 2],
     /// Number of sessions that expired in entries that came after this process started. Sessions
@@ -160,6 +169,11 @@ impl Counts {
     /// Number of requests from `entrance` that ended with `end`.
     pub fn requests(&self, entrance: Entrance, end: RequestEnd) -> u64 {
         self.requests[entrance as usize][end as usize]
+    }
+
+    /// Number of requests, bodies, watches, sessions and writes that were refused for `bound`.
+    pub fn refused(&self, bound: Bound) -> u64 {
+        self.refused[bound as usize]
     }
 
     /// Number of open connections of clients.

@@ -24,7 +24,7 @@ use crate::write::budget::{Budget, BudgetShare};
 use crate::write::closings::{Closings, closes};
 use crate::write::proposal_queue::ProposalQueue;
 use crate::write::retry::Retry;
-use crate::{Config, Error};
+use crate::{Bound, Config, Error};
 
 /// Size in bytes up to which an entry can surely be decoded. A decoder limits the memory that an
 /// entry takes, and no byte of an entry takes more than 64 bytes of memory.
@@ -69,6 +69,7 @@ impl Proposer {
         let bytes = request.bytes();
         let (count_max, bytes_max) = (self.config.proposals_max, self.config.proposal_bytes_max);
         let Some(place) = self.proposals.take(bytes, count_max, bytes_max) else {
+            self.view.counters.refused(Bound::Proposals);
             return Err(Error::unavailable("too many writes under way on this node"));
         };
         let place = Arc::new(place);

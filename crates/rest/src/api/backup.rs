@@ -17,7 +17,7 @@ use axum::http::header::CONTENT_DISPOSITION;
 use backup::{Manifest, Saved};
 use bytes::Bytes;
 use hyper::body::Frame;
-use replica::Consistency;
+use replica::{Bound, Consistency};
 use tokio::sync::mpsc;
 use znode::Zxid;
 
@@ -48,7 +48,7 @@ pub(crate) async fn save(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let (replica, backups) = (&call.door.replica, &call.door.backups);
     let Ok(turn) = Arc::clone(&backups.turn).try_acquire_owned() else {
-        return Err(Problem::too_many("backups"));
+        return Err(Problem::too_many(Bound::Backups, "backups"));
     };
     let consistency = if local { Consistency::Local { min_zxid: Zxid(0) } } else { Consistency::Linearizable };
     let state = replica.read(consistency, call.door.read_deadline()).await?;

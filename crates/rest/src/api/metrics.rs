@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 
 use accept::{Certificates, LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
-use replica::{Durations, Entrance, NodeStatus, PeerMeasures, Readiness, RequestEnd, Role, Times, TurnedAway};
+use replica::{Bound, Durations, Entrance, NodeStatus, PeerMeasures, Readiness, RequestEnd, Role, Times, TurnedAway};
 use znode::{LEVEL_MAX, Limits};
 
 use crate::api::process;
@@ -46,6 +46,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     requests(&mut text, call.door.replica.times());
     limits(&mut text, call.door.replica.state().limits(), &call.door.config.limits_shown);
     traffic(&mut text, &status, call.door.waits());
+    refusals(&mut text, &status);
     connections(&mut text, &status);
     certificates(&mut text, &call.door.config.certificates);
     steps(&mut text);
@@ -270,6 +271,14 @@ fn traffic(text: &mut Text, status: &NodeStatus, waits: usize) {
             let labels = [("door", entrance.as_str()), ("outcome", end.as_str())];
             text.labelled("requests_total", &labels, status.counts.requests(entrance, end));
         }
+    }
+}
+
+fn refusals(text: &mut Text, status: &NodeStatus) {
+    let help = "Requests, bodies, watches, sessions and writes refused for a bound since the node started, by bound.";
+    text.begin("refused_total", "counter", help);
+    for bound in Bound::ALL {
+        text.labelled("refused_total", &[("bound", bound.as_str())], status.counts.refused(bound));
     }
 }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
-use replica::Touch;
+use replica::{Bound, Touch};
 use zlock_client::api::ProblemType::{NoSession, SessionExpired};
 use zlock_client::api::{
     ClientDetails, Deletion, KeepAlive, Millis, NewSession, OpenSession, SessionInfo, SessionKey, SessionList,
@@ -58,7 +58,7 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     call.caller.credential = None;
     let address = call.peer().and_then(Peer::counted_addr);
     if address.is_some_and(|address| !call.door.session_rates.take(address)) {
-        return Err(Problem::too_many("new sessions from your address"));
+        return Err(Problem::too_many(Bound::SessionRate, "new sessions from your address"));
     }
     check_seen("label", &wish.label)?;
     let client = client(wish.client.unwrap_or_default(), call.peer())?;

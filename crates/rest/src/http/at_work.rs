@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use accept::Mutex;
+use replica::Bound;
 
 use crate::problem::Problem;
 
@@ -54,10 +55,10 @@ impl AtWork {
         let own = source.map_or(0, |source| counts.of.get(&source).copied().unwrap_or(0));
         let has_last_place = source.is_some() && own == 0 && counts.all < AT_WORK_MAX + LAST_PLACES;
         if own >= AT_WORK_MAX / SHARED_PART && counts.all > own {
-            return Err(Problem::too_many("requests at work from your address"));
+            return Err(Problem::too_many(Bound::RequestsOfAddress, "requests at work from your address"));
         }
         if counts.all >= AT_WORK_MAX && !has_last_place {
-            return Err(Problem::unavailable("too many requests at work on this node: go to another one", 1_000));
+            return Err(Problem::full(Bound::Requests, "too many requests at work on this node: go to another one"));
         }
         counts.add(source);
         drop(counts);

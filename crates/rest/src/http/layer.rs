@@ -104,6 +104,9 @@ impl Door {
             }
             Some(problem) => {
                 self.count(Some(problem.outcome));
+                if let Some(bound) = problem.bound {
+                    self.replica.count_refused(bound);
+                }
                 let at = problem.zxid;
                 let state = self.replica.state();
                 let problem = problem.of_a_full_state(&state).of_a_long_path(&state);

@@ -9,6 +9,7 @@ use axum::body::{Body, HttpBody};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use replica::Bound;
 
 use crate::http::bodies::{Full, Room};
 use crate::problem::Problem;
@@ -47,11 +48,12 @@ pub(crate) fn with_place(door: &Door, method: &Method, source: Option<IpAddr>, r
     let _place = match door.bodies.answer(usize::try_from(length).unwrap_or(usize::MAX), source) {
         Ok(place) => place,
         Err(Full::Address) => {
-            return Problem::too_many("long answers to your address, which are not taken yet,").into_response();
+            return Problem::too_many(Bound::BodiesOfAddress, "long answers to your address, which are not taken yet,")
+                .into_response();
         }
         Err(Full::Node) => {
             let detail = "too many long answers of this node are not taken yet";
-            return Problem::unavailable(detail, 1_000).into_response();
+            return Problem::full(Bound::Bodies, detail).into_response();
         }
     };
     let (parts, mut body) = response.into_parts();

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use replica::Bound;
 use replica::background::leave_the_processor;
 use tokio::sync::oneshot;
 
@@ -66,7 +67,7 @@ impl LongWork {
             }
         };
         self.enqueue(source, Box::new(job))?;
-        ended.await.unwrap_or_else(|_| Err(Problem::too_many("requests for long work")))
+        ended.await.unwrap_or_else(|_| Err(Problem::too_many(Bound::LongWork, "requests for long work")))
     }
 
     fn enqueue(&self, source: Option<IpAddr>, job: Job) -> Result<(), Problem> {

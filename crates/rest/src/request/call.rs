@@ -12,7 +12,7 @@ use axum::http::{Extensions, Method, StatusCode, Uri, request};
 use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use replica::Consistency;
+use replica::{Bound, Consistency};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -220,10 +220,12 @@ impl Call {
             }
             Ok(Err(Broken::TooLarge)) => Err(too_large(max)),
             Ok(Err(Broken::Unreadable(error))) => Err(Problem::bad("body", error)),
-            Ok(Err(Broken::Full(Full::Address))) => Err(Problem::too_many("bytes of bodies of your address")),
+            Ok(Err(Broken::Full(Full::Address))) => {
+                Err(Problem::too_many(Bound::BodiesOfAddress, "bytes of bodies of your address"))
+            }
             Ok(Err(Broken::Full(Full::Node))) => {
                 let detail = "too many bodies are on their way to this node, and this one was not whole yet";
-                Err(Problem::unavailable(detail, 1_000))
+                Err(Problem::full(Bound::Bodies, detail))
             }
             Err(_) => {
                 let detail = format!("the body took longer than {} ms", self.door.config.body_read_timeout_ms);
@@ -334,7 +336,7 @@ impl Call {
         let (request, deadline) = (self.request(op), self.door.propose_deadline());
         let window = self.door.windows.enter(self.source(), request.bytes());
         let window = tokio::time::timeout_at(deadline, window).await;
-        let _pass = window.map_err(|_| Problem::too_many("writes of your address"))?;
+        let _pass = window.map_err(|_| Problem::too_many(Bound::WritesOfAddress, "writes of your address"))?;
         let applied = self.door.replica.propose(request, deadline).await?;
         match applied.reply {
             Ok(reply) => Ok((applied.zxid, reply)),

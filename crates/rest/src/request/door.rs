@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use accept::{Rates, WriteWindows};
-use replica::Replica;
+use replica::{Bound, Replica};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -124,7 +124,7 @@ impl Door {
         if self.stopping.is_cancelled() {
             return Err(Problem::stopping());
         }
-        self.waits.clone().try_acquire_owned().map_err(|_| Problem::too_many("waiting requests"))
+        self.waits.clone().try_acquire_owned().map_err(|_| Problem::too_many(Bound::Waits, "waiting requests"))
     }
 
     /// Returns the number of waiting requests.

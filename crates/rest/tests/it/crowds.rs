@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
+use replica::Bound;
 use rest::RestConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -251,6 +252,9 @@ async fn sessions_of_one_address_leave_room_for_others() {
     assert!(opened.starts_with("HTTP/1.1 201 ") && open(1).await.starts_with("HTTP/1.1 201 "));
     let refused = open(1).await;
     assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("TooManySessions"), "{refused}");
+    let counts = node.replica.status().counts;
+    let refused = [Bound::SessionsOfAddress, Bound::Sessions].map(|bound| counts.refused(bound));
+    assert_eq!(refused, [1, 0]);
     assert!(open(2).await.starts_with("HTTP/1.1 201 "));
     for _ in 0..3 {
         assert!(open(3).await.starts_with("HTTP/1.1 201 "), "the address of a proxy");

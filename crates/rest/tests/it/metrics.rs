@@ -8,6 +8,7 @@ use std::path::Path;
 
 use axum::http::Method;
 use replica::{Entrance, RequestEnd};
+use rest::RestConfig;
 
 use crate::node::{Node, text};
 
@@ -258,6 +259,17 @@ async fn expired_sessions_and_mixed_locks_are_counted() {
     node.get(&gone).await.expect(200);
     let samples = scrape(&node).await;
     check(&samples, &[("sessions_expired_total", 1), ("sessions", 1), ("mixed_clients_locks", 1), ("lock_waiters", 1)]);
+}
+
+#[tokio::test]
+async fn a_refusal_is_counted_for_its_bound() {
+    let config = RestConfig { waits_max: 0, ..RestConfig::default() };
+    let node = Node::start_with(config, |config| config.limits.subtree_bytes_max = 10_000).await;
+    node.get("/v1/znodes?watch=children&wait=5s").await.expect_problem(429, "too-many");
+    node.post("/v1/znodes/full", &"x".repeat(20_000)).await.expect_problem(507, "quota-exceeded");
+    let refused = |bound: &str| format!("refused_total{{bound=\"{bound}\"}}");
+    let [waits, subtree, bodies] = ["http.waits_max", "limits.subtree_bytes_max", "http.bodies_bytes_max"].map(refused);
+    check(&scrape(&node).await, &[(&waits, 1), (&subtree, 1), (&bodies, 0)]);
 }
 
 /// Each round has other names, and another subtree is the largest.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use accept::{Place, Stream, source};
 use jute::{Buffer, ConnectRequest, ConnectResponse, Frames, PASSWORD_BYTES, Record, framed};
-use replica::{Consistency, Error};
+use replica::{Bound, Consistency, Error};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
@@ -167,6 +167,7 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
         let seen = Some(guest.addr.ip().to_canonical());
         let client = ClientInfo { program: PROGRAM.into(), ..ClientInfo::at(seen) };
         if address.is_some_and(|address| !door.session_rates.take(address)) {
+            door.replica.count_refused(Bound::SessionRate);
             return Err(NoSession::Unavailable("too many new sessions from its address".into()));
         }
         Request::new(Op::OpenSession { secret_hash, timeout_ms, label: LABEL.into(), address, client })

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use jute::{AddWatchRequest, DecodeError, Input, Number, PathWatch, PathWatcher, Record, error, op, watcher};
+use replica::Bound;
 use znode::{EventKind, State, ZPath, Zxid};
 
 use crate::client::Client;
 use crate::client::end::End;
 use crate::watch::audience::WatchKind;
 use crate::watch::hub::{Hub, Look};
-use crate::watch::watch_table::{TOGETHER, WatchRefusal};
+use crate::watch::watch_table::TOGETHER;
 
 /// Effect of a request on watches.
 #[derive(Clone, Copy)]
@@ -37,14 +38,19 @@ pub(crate) type WatchAnswer = (Zxid, Result<Vec<u8>, i32>);
 
 /// Outcome of setting a client's watches again on a new connection: the answer to the client's
 /// request, after the watches were set and their events since the last connection sent; or the end
-/// of the connection, as a bound leaves no room for all watches. Clients ignore errors in the answer
-/// to setWatches, so only the end of the connection tells the client of it.
+/// of the connection, as a bound leaves no room for all watches. Clients ignore errors in the
+/// answer to setWatches, so only the end of the connection tells the client of it.
 pub(crate) type ComebackOutcome = Result<WatchAnswer, End>;
 
 /// Sets the watch of a read, if the client may read the znode. Returns the state for the read, and
-/// an error code if the watch exceeds a bound. Later events are held back in the outbox until the
-/// answer to the read.
-pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatch) -> (Arc<State>, Result<(), i32>) {
+/// the error code of `refuse` if the watch exceeds a bound. Later events are held back in the
+/// outbox until the answer to the read.
+pub(crate) fn look(
+    hub: &Hub,
+    client: &Client,
+    (what, which): (ReadWatch, &PathWatch),
+    refuse: impl FnOnce(Bound) -> i32,
+) -> (Arc<State>, Result<(), i32>) {
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
         // A path that no znode can have needs no watch.
@@ -61,7 +67,7 @@ pub(crate) fn look(hub: &Hub, client: &Client, what: ReadWatch, which: &PathWatc
         };
         (look.state().clone(), set)
     });
-    (state, set.map_err(|refusal| hub.refuse(client, refusal)))
+    (state, set.map_err(refuse))
 }
 
 /// Tells whether a path is longer than the path of any znode. No watch is set on such a path, which
@@ -70,8 +76,9 @@ fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
     path.as_str().len() > look.state().limits().path_bytes_max as usize
 }
 
-/// Answers addWatch. Later events are held back in the outbox until the answer.
-pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> WatchAnswer {
+/// Answers addWatch, with the error code of `refuse` if the watch exceeds a bound. Later events are
+/// held back in the outbox until the answer.
+pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest, refuse: impl FnOnce(Bound) -> i32) -> WatchAnswer {
     let (zxid, set) = hub.look(client, |look| {
         let kind = match add.mode {
             watcher::MODE_PERSISTENT => Ok(WatchKind::Persistent),
@@ -81,7 +88,7 @@ pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest) -> WatchAns
         let path = ZPath::parse(&add.path).ok().filter(|path| !is_too_long(path, look)).ok_or(error::BAD_ARGUMENTS);
         (look.state().last_zxid(), kind.and_then(|kind| Ok(look.set(kind, &path?))))
     });
-    let set = set.and_then(|set| set.map_err(|refusal| hub.refuse(client, refusal)));
+    let set = set.and_then(|set| set.map_err(refuse));
     (zxid, set.map(|()| Number { number: 0 }.to_bytes()))
 }
 
@@ -178,8 +185,8 @@ impl Comeback {
                     Ok(None) => return Some(Ok((since, Ok(Vec::new())))),
                     Err(_) => return Some(Ok((since, Err(error::MARSHALLING)))),
                 };
-                if let Err(WatchRefusal(cause)) = set_again(look, list, &path, self.seen) {
-                    return Some(Err(End::Bound(cause)));
+                if let Err(bound) = set_again(look, list, &path, self.seen) {
+                    return Some(Err(End::Bound(bound)));
                 }
                 if self.at >= end {
                     break;
@@ -214,7 +221,7 @@ impl Comeback {
 }
 
 /// Sets one watch again, or sends the event that it has missed.
-fn set_again(look: &mut Look<'_>, list: WatchList, path: &str, seen: Zxid) -> Result<(), WatchRefusal> {
+fn set_again(look: &mut Look<'_>, list: WatchList, path: &str, seen: Zxid) -> Result<(), Bound> {
     // A path that no znode can have needs no watch.
     if path.len() > look.state().limits().path_bytes_max as usize {
         return Ok(());
@@ -229,7 +236,7 @@ fn set_again(look: &mut Look<'_>, list: WatchList, path: &str, seen: Zxid) -> Re
     }
 }
 
-fn data(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), WatchRefusal> {
+fn data(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), Bound> {
     match look.state().node(path).map(|node| node.stat().mzxid) {
         None => look.tell(EventKind::Deleted, path),
         Some(mzxid) if mzxid > seen => look.tell(EventKind::DataChanged, path),
@@ -238,7 +245,7 @@ fn data(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), WatchRefusa
     Ok(())
 }
 
-fn exist(look: &mut Look<'_>, path: &ZPath) -> Result<(), WatchRefusal> {
+fn exist(look: &mut Look<'_>, path: &ZPath) -> Result<(), Bound> {
     if look.state().node(path).is_none() {
         return look.set(WatchKind::Data, path);
     }
@@ -246,7 +253,7 @@ fn exist(look: &mut Look<'_>, path: &ZPath) -> Result<(), WatchRefusal> {
     Ok(())
 }
 
-fn child(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), WatchRefusal> {
+fn child(look: &mut Look<'_>, path: &ZPath, seen: Zxid) -> Result<(), Bound> {
     match look.state().node(path).map(|node| node.stat().pzxid) {
         None => look.tell(EventKind::Deleted, path),
         Some(pzxid) if pzxid > seen => look.tell(EventKind::ChildrenChanged, path),

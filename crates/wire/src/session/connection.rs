@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use replica::{Entrance, RequestEnd};
+use jute::error;
+use replica::{Bound, Entrance, RequestEnd};
 use tokio::time::Instant;
+use tracing::warn;
 use znode::Zxid;
 
 use crate::client::Client;
@@ -58,6 +60,17 @@ impl Connection {
         if let Some(End::Cut(_) | End::Bound(_)) = end {
             self.door.replica.count(Entrance::ZooKeeper, RequestEnd::Unknown);
         }
+    }
+
+    /// Returns the error code for a watch that exceeds `bound`. Counts the refusal, and logs it at
+    /// a limited rate.
+    pub(crate) fn refuse_watch(&self, bound: Bound) -> i32 {
+        self.door.replica.count_refused(bound);
+        if let Some(times) = self.door.refused_watches.note(Instant::now()) {
+            let (session, addr, cause) = (self.client.session(), self.client.arrival.addr, bound.as_str());
+            warn!(%session, %addr, cause, times, "a watch of a ZooKeeper client is refused");
+        }
+        error::SYSTEM_ERROR
     }
 
     /// Returns the length in bytes of the longest allowed answer to a multiRead.

@@ -25,7 +25,7 @@ use crate::request::outcome::Outcome;
 use crate::request::pending::{Arrival, DueRequest, PendingRequests, Resolution};
 use crate::request::reads::Reader;
 use crate::request::slices::is_long;
-use crate::request::watches::{self, Comeback, WatchRequest};
+use crate::request::watches::{self, WatchRequest};
 use crate::request::writes::{self, Asker};
 use crate::session::connection::Connection;
 use crate::session::requests::{propose, sync};
@@ -89,9 +89,10 @@ impl Connection {
         drop(membership);
         let (session, addr) = (self.client.session(), self.client.arrival.addr);
         debug!(%session, %addr, ?end, "a connection ended");
-        if let End::Bound(cause) = end
-            && let Some(times) = self.door.cut.note(Instant::now())
-        {
+        let End::Bound(bound) = end else { return };
+        self.door.replica.count_refused(bound);
+        if let Some(times) = self.door.cut.note(Instant::now()) {
+            let cause = bound.as_str();
             warn!(%session, %addr, cause, times, "a ZooKeeper client was cut off, and will come back with the same");
         }
     }
@@ -263,13 +264,11 @@ impl Connection {
         self.door.counts.begun(xid, op);
         let (bytes, arrival) = (packet.len(), Arrival { at: since, op });
         let due = move |resolution| DueRequest { xid, bytes, arrival, is_barrier: false, resolution };
-        let malformed = || Resolution::Done(Outcome::Answer(None, Err(error::MARSHALLING)));
         if matches!(op, op::SET_WATCHES | op::SET_WATCHES2) {
             self.client.watches_from_now_on();
-            let back = Comeback::new(op, body).map_or_else(|_| malformed(), Resolution::Back);
-            return self.in_order(due(back), pending);
+            return self.in_order(due(Resolution::back(op, body)), pending);
         }
-        let Ok(request) = Request::read(op, body) else { return self.in_order(due(malformed()), pending) };
+        let Ok(request) = Request::read(op, body) else { return self.in_order(due(Resolution::MALFORMED), pending) };
         if needs(&request).watches.is_some() {
             self.client.watches_from_now_on();
         }
@@ -432,10 +431,10 @@ impl Connection {
         let (hub, client) = (&self.door.hub, &*self.client);
         let watched = match needs(request).watches {
             Some(WatchRequest::Read(watching, which)) => {
-                let (state, set) = watches::look(hub, client, watching, which);
+                let (state, set) = watches::look(hub, client, (watching, which), |bound| self.refuse_watch(bound));
                 (state.last_zxid(), set.and_then(|()| self.body_from(&state, request)))
             }
-            Some(WatchRequest::Add(add)) => watches::add(hub, client, add),
+            Some(WatchRequest::Add(add)) => watches::add(hub, client, add, |bound| self.refuse_watch(bound)),
             Some(WatchRequest::Check(which)) => watches::check(hub, client, which, false),
             Some(WatchRequest::Remove(which)) => watches::check(hub, client, which, true),
             // An event for the client may be about to be sent, so the state is taken while the hub

@@ -56,6 +56,8 @@ pub(crate) struct Door {
     pub(crate) ahead: Seldom,
     /// Rate limit of log messages about multis with more operations than `ops_max`.
     pub(crate) long_multis: Seldom,
+    /// Rate limit of log messages about watches that were refused because of a bound.
+    pub(crate) refused_watches: Seldom,
     pub(crate) stopping: CancellationToken,
     pub(crate) counts: Counts,
     pub(crate) times: OperationTimes,
@@ -103,6 +105,7 @@ impl Door {
             cut: Seldom::default(),
             ahead: Seldom::default(),
             long_multis: Seldom::default(),
+            refused_watches: Seldom::default(),
             stopping,
             counts: Counts::default(),
             times,

@@ -142,7 +142,7 @@ impl Connection {
         let (hub, client) = (&self.door.hub, &*self.client);
         match needs(request).watches {
             Some(WatchRequest::Read(watching, which)) => {
-                let (state, set) = watches::look(hub, client, watching, which);
+                let (state, set) = watches::look(hub, client, (watching, which), |bound| self.refuse_watch(bound));
                 (state, true, set)
             }
             _ if client.watches() => (hub.look(client, |look| look.state().clone()), true, Ok(())),

@@ -5,20 +5,19 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use accept::{Mutex, Seldom, StepTimes};
-use jute::{Record, ReplyHeader, WatcherEvent, error, event, framed, xid};
-use replica::{Observer, Observing};
+use accept::{Mutex, StepTimes};
+use jute::{Record, ReplyHeader, WatcherEvent, event, framed, xid};
+use replica::{Bound, Observer, Observing};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
-use tracing::warn;
 use znode::{EventKind, EventRecord, SessionId, State, WriteTurn, ZPath};
 
 use crate::client::Client;
 use crate::client::codes::wire_zxid;
 use crate::watch::audience::{Audience, Hearer, WatchKind};
 use crate::watch::read_points::{ReadPoint, ReadPoints};
-use crate::watch::watch_table::{TOGETHER, WatchLimits, WatchRefusal, WatchTable};
+use crate::watch::watch_table::{TOGETHER, WatchLimits, WatchTable};
 
 /// All connections of ZooKeeper clients to this node, with their watches.
 ///
@@ -39,8 +38,6 @@ pub(crate) struct Hub {
     /// An empty state. It replaces `state` while the next state is being made, so that the hub
     /// holds no reference to the old state.
     no_state: Arc<State>,
-    /// Rate limit of log messages about watches that were refused because of a bound.
-    refused: Seldom,
 }
 
 struct HubState {
@@ -90,8 +87,7 @@ impl Hub {
             told: VecDeque::new(),
         };
         let (is_awaited, is_behind) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (told, refused) = (Notify::new(), Seldom::default());
-        Hub { inner: Mutex::new(inner), is_awaited, is_behind, told, no_state, refused }
+        Hub { inner: Mutex::new(inner), is_awaited, is_behind, told: Notify::new(), no_state }
     }
 
     /// Adds a client that has opened or resumed a session. Closes the session's former connection
@@ -171,16 +167,6 @@ impl Hub {
         result
     }
 
-    /// Returns the error code for a watch that exceeds a bound, and logs the refusal at a limited
-    /// rate.
-    pub(crate) fn refuse(&self, client: &Client, WatchRefusal(cause): WatchRefusal) -> i32 {
-        if let Some(times) = self.refused.note(Instant::now()) {
-            let (session, addr) = (client.session(), client.arrival.addr);
-            warn!(%session, %addr, cause, times, "a watch of a ZooKeeper client is refused");
-        }
-        error::SYSTEM_ERROR
-    }
-
     /// Returns the receiver of the state for a read behind unanswered requests of its client. That
     /// state has all writes that the client has sent so far, and none that it sends later.
     pub(crate) fn read_point(&self, client: &Client) -> ReadPoint {
@@ -240,8 +226,8 @@ impl Look<'_> {
         &self.inner.state
     }
 
-    /// Sets a watch of the client.
-    pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), WatchRefusal> {
+    /// Sets a watch of the client. Returns the bound that the watch would exceed, if there is one.
+    pub(crate) fn set(&mut self, kind: WatchKind, path: &ZPath) -> Result<(), Bound> {
         self.inner.table.set(self.client.arrival.number, self.client.outbox.source(), kind, path)
     }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use replica::Bound;
 use znode::{EventKind, ZPath};
 
 use crate::watch::audience::{Audience, WatchKind};
@@ -56,20 +57,6 @@ struct ConnectionWatches {
     places: BTreeSet<WatchKey>,
 }
 
-/// Reason why a watch was not set: the bound that it exceeds, as text for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WatchRefusal(pub(crate) &'static str);
-
-impl WatchRefusal {
-    const ALL: WatchRefusal = WatchRefusal("its watches are beyond zookeeper.watches_max");
-    const CONNECTION: WatchRefusal = WatchRefusal("its watches are beyond zookeeper.connection_watches_max");
-    const ADDRESS: WatchRefusal =
-        WatchRefusal("the watches of its address are beyond a quarter of zookeeper.watches_max");
-    const BYTES: WatchRefusal = WatchRefusal("its watches are beyond zookeeper.watches_bytes_max");
-    const ADDRESS_BYTES: WatchRefusal =
-        WatchRefusal("the watches of its address are beyond a quarter of zookeeper.watches_bytes_max");
-}
-
 impl WatchTable {
     pub(crate) fn new(limits: WatchLimits) -> WatchTable {
         let (totals, watchers) = (WatchTotals::default(), Default::default());
@@ -82,14 +69,14 @@ impl WatchTable {
     }
 
     /// Sets a watch of a connection, and counts it for the address `source`. A watch that is set
-    /// already stays as it is.
+    /// already stays as it is. Returns the bound that the watch would exceed, if there is one.
     pub(crate) fn set(
         &mut self,
         connection: u64,
         source: Option<IpAddr>,
         kind: WatchKind,
         path: &ZPath,
-    ) -> Result<(), WatchRefusal> {
+    ) -> Result<(), Bound> {
         if self.has(connection, kind, path) {
             return Ok(());
         }
@@ -109,25 +96,25 @@ impl WatchTable {
         Ok(())
     }
 
-    fn check_room(&self, connection: u64, source: Option<IpAddr>, path: &ZPath) -> Result<(), WatchRefusal> {
+    fn check_room(&self, connection: u64, source: Option<IpAddr>, path: &ZPath) -> Result<(), Bound> {
         let WatchLimits { all_max, connection_max, bytes_max } = self.limits;
         let share = source.map(|source| self.by_source.get(&source).copied().unwrap_or_default());
         let has_room = |totals: WatchTotals, watches_max: usize| totals.watches < watches_max;
         let has_bytes = |totals: WatchTotals, bytes_max: usize| totals.bytes + bytes_of(path) <= bytes_max;
         if !has_room(self.totals, all_max) {
-            return Err(WatchRefusal::ALL);
+            return Err(Bound::ZooKeeperWatches);
         }
         if !has_bytes(self.totals, bytes_max) {
-            return Err(WatchRefusal::BYTES);
+            return Err(Bound::WatchBytes);
         }
         if self.by_connection.get(&connection).is_some_and(|watched| watched.places.len() >= connection_max) {
-            return Err(WatchRefusal::CONNECTION);
+            return Err(Bound::ConnectionWatches);
         }
         if share.is_some_and(|share| !has_room(share, (all_max / ADDRESS_PART).max(1))) {
-            return Err(WatchRefusal::ADDRESS);
+            return Err(Bound::ZooKeeperWatchesOfAddress);
         }
         if share.is_some_and(|share| !has_bytes(share, bytes_max / ADDRESS_PART)) {
-            return Err(WatchRefusal::ADDRESS_BYTES);
+            return Err(Bound::WatchBytesOfAddress);
         }
         Ok(())
     }
@@ -317,7 +304,7 @@ mod tests {
         let mut table = WatchTable::new(limits(3, 2));
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(1, None, WatchKind::Child, &path("/a")), Ok(()));
-        assert_eq!(table.set(1, None, WatchKind::Data, &path("/b")), Err(WatchRefusal::CONNECTION));
+        assert_eq!(table.set(1, None, WatchKind::Data, &path("/b")), Err(Bound::ConnectionWatches));
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()), "it is set already");
         assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Ok(()));
         fire(&mut table, EventKind::DataChanged, "/a");
@@ -331,7 +318,7 @@ mod tests {
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(1, None, WatchKind::Data, &path("/a")), Ok(()));
         assert_eq!(table.set(2, None, WatchKind::Recursive, &path("/a")), Ok(()));
-        assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Err(WatchRefusal::ALL));
+        assert_eq!(table.set(2, None, WatchKind::Data, &path("/b")), Err(Bound::ZooKeeperWatches));
         assert!(!table.remove(2, WatchKind::Data, &path("/a")));
         assert!(table.remove(2, WatchKind::Recursive, &path("/a")));
         assert!(table.remove_some(1, 1));
@@ -351,12 +338,12 @@ mod tests {
         for (connection, at) in [(1, "/a"), (2, "/a")] {
             assert_eq!(table.set(connection, ONE, WatchKind::Data, &path(at)), Ok(()));
         }
-        assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Err(WatchRefusal::ADDRESS));
+        assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Err(Bound::ZooKeeperWatchesOfAddress));
         assert_eq!(table.set(4, OTHER, WatchKind::Data, &path("/a")), Ok(()));
         for at in 0..5 {
             assert_eq!(table.set(5, None, WatchKind::Data, &path(&format!("/{at}"))), Ok(()), "it is exempt");
         }
-        assert_eq!(table.set(5, None, WatchKind::Data, &path("/b")), Err(WatchRefusal::ALL));
+        assert_eq!(table.set(5, None, WatchKind::Data, &path("/b")), Err(Bound::ZooKeeperWatches));
         assert!(table.remove(1, WatchKind::Data, &path("/a")));
         assert_eq!(table.set(3, ONE, WatchKind::Data, &path("/a")), Ok(()));
     }
@@ -368,9 +355,9 @@ mod tests {
         let long = |at: usize| path(&format!("/{at:0783}"));
         let mut table = WatchTable::new(WatchLimits { bytes_max: 8 << 10, ..limits(1_000, 1_000) });
         assert_eq!([0, 1].map(|at| table.set(1, ONE, WatchKind::Data, &long(at))), [Ok(()); 2]);
-        assert_eq!(table.set(2, ONE, WatchKind::Data, &path("/")), Err(WatchRefusal::ADDRESS_BYTES));
+        assert_eq!(table.set(2, ONE, WatchKind::Data, &path("/")), Err(Bound::WatchBytesOfAddress));
         assert_eq!((2..8).map(|at| table.set(3, None, WatchKind::Data, &long(at))).collect::<Vec<_>>(), [Ok(()); 6]);
-        assert_eq!(table.set(3, None, WatchKind::Data, &path("/")), Err(WatchRefusal::BYTES));
+        assert_eq!(table.set(3, None, WatchKind::Data, &path("/")), Err(Bound::WatchBytes));
         fire(&mut table, EventKind::DataChanged, long(0).as_str());
         assert_eq!(table.set(2, ONE, WatchKind::Data, &long(9)), Ok(()));
         for connection in 1..4 {

@@ -4,6 +4,7 @@ use jute::{
     AuthRequest, ConnectRequest, Input, MultiOp, MultiResult, PathWatch, Record, Request, RequestHeader, SetWatches2,
     framed, op, read_multi_results,
 };
+use replica::Bound;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -57,6 +58,9 @@ async fn watches_have_a_bound() {
     let set = SetWatches2 { exist: vec!["/c".into()], ..SetWatches2::default() };
     client.send(&Request::SetWatches2(set)).await;
     assert_eq!(client.packet().await, None, "who brings too many goes to another node");
+    let counts = node.replica.status().counts;
+    assert_eq!(Bound::ALL.map(|bound| counts.refused(bound)).iter().sum::<u64>(), 2);
+    assert_eq!(counts.refused(Bound::ZooKeeperWatches), 2, "the watch, and the watches of setWatches");
     let mut other = node.client().await;
     while other.exists("/b", true).await == Err(-1) {}
 }

@@ -6,7 +6,8 @@ mod connections;
 
 use futures_util::stream::{self, StreamExt as _};
 use jute::{
-    Acl, AddWatchRequest, CreateRequest, PathWatch, Request, SetDataRequest, SetWatches, create_flags, op, watcher,
+    Acl, AddWatchRequest, CreateRequest, MultiOp, PathWatch, Request, SetDataRequest, SetWatches, create_flags, op,
+    watcher,
 };
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::AsyncWriteExt as _;
@@ -44,6 +45,8 @@ enum Kind {
     ZooKeeperRequests,
     IdleConnections,
     IdleSessions,
+    LogEntries,
+    KeptEvents,
 }
 
 /// Row of the table of memory in docs/operating.md: a kind of memory, the settings that bound it,
@@ -61,7 +64,7 @@ macro_rules! exempt {
     };
 }
 
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 15] = [
     Row { kind: Kind::LongPolls, settings: exempt!("http.waits_max = 2000"), bytes: 2_000 * 24 * KIB },
     Row { kind: Kind::LongHeads, settings: exempt!("http.waits_max = 2000"), bytes: 2_000 * 24 * KIB },
     Row {
@@ -114,6 +117,9 @@ const ROWS: [Row; 13] = [
     },
     Row { kind: Kind::IdleConnections, settings: exempt!(""), bytes: 3_000 * 8 * KIB },
     Row { kind: Kind::IdleSessions, settings: exempt!(""), bytes: 3_000 * 16 * KIB },
+    // The part of the log that is being written takes its 64 MiB only at times.
+    Row { kind: Kind::LogEntries, settings: exempt!(""), bytes: (64 + 64 / 2) * MIB },
+    Row { kind: Kind::KeptEvents, settings: exempt!("node.kept_events_bytes_max = \"32MiB\""), bytes: 32 * MIB },
 ];
 
 fn creation(path: &str, data: Vec<u8>) -> Request {
@@ -123,7 +129,11 @@ fn creation(path: &str, data: Vec<u8>) -> Request {
 }
 
 fn setting(path: &str, data: Vec<u8>) -> Request {
-    Request::SetData(SetDataRequest { path: path.into(), data: data.into(), version: -1 })
+    Request::SetData(change(path, data))
+}
+
+fn change(path: &str, data: Vec<u8>) -> SetDataRequest {
+    SetDataRequest { path: path.into(), data: data.into(), version: -1 }
 }
 
 impl Kind {
@@ -182,18 +192,40 @@ impl Kind {
                 .await
             }
             Kind::IdleSessions => for_each(3_000, async |number| open(number, zookeeper).await).await,
+            Kind::LogEntries => writes(zookeeper, 200, |_| setting("/", vec![b'x'; LARGE])).await,
+            Kind::KeptEvents => {
+                let change = |path: &str| MultiOp::SetData(change(path, Vec::new()));
+                writes(zookeeper, 600, |path| Request::Multi(vec![change(path); 100])).await
+            }
         }
     }
 }
 
+/// Creates a znode with a path of 753 bytes, and returns the path.
+async fn create_deep(writer: &mut TcpStream) -> String {
+    let path = format!("/{}/{}/{}", "a".repeat(250), "b".repeat(250), "c".repeat(250));
+    for (at, _) in path.match_indices('/').skip(1).chain([(path.len(), "")]) {
+        assert_eq!(ask(writer, &creation(&path[..at], Vec::new())).await, 0);
+    }
+    path
+}
+
+/// Sends a write `count` times, each after the answer to the one before. `write` makes it from the
+/// path of a znode.
+async fn writes(zookeeper: &str, count: usize, write: impl Fn(&str) -> Request) -> Vec<TcpStream> {
+    let mut writer = open(0, zookeeper).await;
+    let write = write(&create_deep(&mut writer).await);
+    for _ in 0..count {
+        assert_eq!(ask(&mut writer, &write).await, 0);
+    }
+    vec![writer]
+}
+
 /// Makes 100 ZooKeeper clients watch a znode and leave the events of 1,200 changes unread.
 async fn events(zookeeper: &str) -> Vec<TcpStream> {
-    let path = format!("/{}/{}/{}", "a".repeat(250), "b".repeat(250), "c".repeat(250));
-    let watch = Request::AddWatch(AddWatchRequest { path: path.clone(), mode: watcher::MODE_PERSISTENT_RECURSIVE });
     let mut writer = open(0, zookeeper).await;
-    for (at, _) in path.match_indices('/').skip(1).chain([(path.len(), "")]) {
-        assert_eq!(ask(&mut writer, &creation(&path[..at], Vec::new())).await, 0);
-    }
+    let path = create_deep(&mut writer).await;
+    let watch = Request::AddWatch(AddWatchRequest { path: path.clone(), mode: watcher::MODE_PERSISTENT_RECURSIVE });
     let watching = for_each(100, async |number| {
         let mut stream = open(number, zookeeper).await;
         assert_eq!(ask(&mut stream, &watch).await, 0);
@@ -295,8 +327,8 @@ async fn steady(pid: Pid) -> u64 {
     last
 }
 
-/// Bytes of memory that a node takes when the row's kind of memory is filled to its bound. The
-/// newest log entries, which the log keeps in memory, are subtracted.
+/// Bytes of memory that a node takes when the row's kind of memory is filled to its bound. Except
+/// in their own row, the newest log entries, which the log keeps in memory, are subtracted.
 async fn taken(row: &Row) -> u64 {
     let options = Options {
         nodes: 1,
@@ -313,7 +345,8 @@ async fn taken(row: &Row) -> u64 {
     drop(full);
     // raft-log keeps the newest entries in memory, at most as many bytes as it has on the disk.
     cluster.kill(1);
-    let log = bytes_below(&cluster.data_dir(1).join("log"));
+    let is_of_log = row.kind == Kind::LogEntries;
+    let log = if is_of_log { 0 } else { bytes_below(&cluster.data_dir(1).join("log")) };
     (after - before).saturating_sub(log)
 }
 

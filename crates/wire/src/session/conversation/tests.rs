@@ -17,6 +17,7 @@ use super::*;
 use crate::WireConfig;
 use crate::client::outbox::Outbox;
 use crate::client::{Arrival, Client};
+use crate::request::watches::Comeback;
 use crate::session::door::Door;
 use crate::watch::audience::WatchKind;
 use crate::watch::watch_table::TOGETHER;

@@ -77,10 +77,13 @@ async fn the_damaged_node_fails(ensemble: &mut Ensemble) {
     );
     let read = node.read(Consistency::Linearizable, soon()).await;
     assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
+    // The others compare for themselves, with a node that still answers.
+    for at in [1, 2] {
+        eventually("they know who differs", || ensemble.node(at).status().differing == 1).await;
+    }
     node.shutdown().await;
     for at in [1, 2] {
         assert_eq!(read_data(ensemble.node(at), "/value").await.as_deref(), Some(&b"right"[..]));
-        eventually("they know who differs", || ensemble.node(at).status().differing == 1).await;
         eventually("they are ready", || ensemble.node(at).status().ready == Readiness::Ready).await;
     }
 }

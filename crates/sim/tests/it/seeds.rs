@@ -20,6 +20,8 @@ fn holds(seed: u64) -> Outcome {
 /// Number of parts into which the list of seeds is divided. Each test runs one part, so that the
 /// parts run in parallel.
 const PARTS: usize = 6;
+/// Number of parts of which one seed is played twice.
+const TWICE: usize = 3;
 
 fn listed_seeds_hold(part: usize) {
     let lines = include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#'));
@@ -31,9 +33,9 @@ fn listed_seeds_hold(part: usize) {
     let mean = |name| outcomes.iter().map(|outcome| outcome.counts.of(name)).sum::<u64>() / outcomes.len() as u64;
     assert!(mean(FAULTS) > 6);
     assert!(mean(ACKNOWLEDGED) > 60);
-    // In some seeds, an operator changes the members. One of them in a part is enough.
-    if let Some(outcome) = outcomes.iter().find(|outcome| changes_members(outcome.seed)) {
-        has_the_same_trace(outcome);
+    if part < TWICE {
+        let with_changes = outcomes.iter().find(|outcome| changes_members(outcome.seed));
+        has_the_same_trace(with_changes.expect("in this part, an operator changes the members in one seed"));
     }
 }
 

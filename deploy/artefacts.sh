@@ -64,7 +64,8 @@ image="$(ZLOCK="$program" deploy/image.sh "localhost/zlock:$version-$(uname -m)"
 
 target="$(basename "$(dirname "$(dirname "$program")")")"
 cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --no-build-deps --override-filename "$sbom"
-mv "crates/zlock/$sbom.json" "$out/$name.cdx.json"
+# The names of the crates of this repository begin with the path of the checkout.
+sed "s|file://$(pwd -P)/|file:///zlock/|g" "crates/zlock/$sbom.json" >"$out/$name.cdx.json"
 
 "$program" dev --nodes 1 --base-port 0 --data "$scratch/data" -- --admin-socket "$scratch/admin.sock" >"$scratch/log" 2>&1 &
 node=$!

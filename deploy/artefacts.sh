@@ -5,8 +5,8 @@
 #
 #   deploy/artefacts.sh DIRECTORY
 #
-# Needs docker or podman, curl, readelf, and `cargo install --locked cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9 cargo-deb@3.8.0
-# cargo-generate-rpm@0.21.1`.
+# Needs docker or podman (deploy/engine.sh), curl, readelf, and `cargo install --locked cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9
+# cargo-deb@3.8.0 cargo-generate-rpm@0.21.1`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,6 +14,16 @@ if [[ $# != 1 || -e $1 ]]; then
     printf 'usage: deploy/artefacts.sh DIRECTORY, which must not exist\n' >&2
     exit 2
 fi
+# Before the build, which takes minutes.
+for tool in curl readelf cargo-auditable cargo-cyclonedx cargo-deb cargo-generate-rpm; do
+    if ! command -v "$tool" >/dev/null; then
+        printf '%s is not installed\n' "$tool" >&2
+        exit 1
+    fi
+done
+ENGINE="$(deploy/engine.sh)"
+export ENGINE
+
 mkdir -p "$1"
 out="$(realpath "$1")"
 scratch="$(mktemp -d)"
@@ -50,11 +60,12 @@ done
 deploy/chart.sh "$out"
 
 image="$(ZLOCK="$program" deploy/image.sh "localhost/zlock:$version-$(uname -m)")"
-"${ENGINE:-$(command -v docker || command -v podman)}" save "$image" | gzip --no-name >"$out/$name-image.tar.gz"
+"$ENGINE" save "$image" | gzip --no-name >"$out/$name-image.tar.gz"
 
 target="$(basename "$(dirname "$(dirname "$program")")")"
 cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --no-build-deps --override-filename "$sbom"
-mv "crates/zlock/$sbom.json" "$out/$name.cdx.json"
+# The names of the crates of this repository begin with the path of the checkout.
+sed "s|file://$(pwd -P)/|file:///zlock/|g" "crates/zlock/$sbom.json" >"$out/$name.cdx.json"
 
 "$program" dev --nodes 1 --base-port 0 --data "$scratch/data" -- --admin-socket "$scratch/admin.sock" >"$scratch/log" 2>&1 &
 node=$!

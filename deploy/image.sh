@@ -3,17 +3,13 @@
 #
 #   deploy/image.sh [TAG]        # default: localhost/zlock
 #
-# ENGINE names the program that builds (default: docker if it is installed, else podman), ZLOCK a static program to take instead
+# ENGINE names the program that builds (default: docker if its daemon runs, else podman), ZLOCK a static program to take instead
 # of building one.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
 tag="${1:-localhost/zlock}"
-engine="${ENGINE:-$(command -v docker || command -v podman || true)}"
-if [[ -z $engine ]]; then
-    printf 'neither docker nor podman is installed: install one of them, or name another program in ENGINE\n' >&2
-    exit 1
-fi
+engine="$("$here/engine.sh")"
 program="${ZLOCK:-$("$here/binary.sh")}"
 context="$(mktemp -d)"
 trap 'rm -rf "$context"' EXIT

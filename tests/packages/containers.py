@@ -13,6 +13,8 @@ from pathlib import Path
 
 from scene import ROOT, arguments, not_run, say
 
+# What deploy/packages.sh and deploy/artefacts.sh need of crates.io.
+TOOLS = {"cargo-auditable": "0.7.7", "cargo-cyclonedx": "0.5.9", "cargo-deb": "3.8.0", "cargo-generate-rpm": "0.21.1"}
 PACKAGES = ["podman", "buildah", "runc", "netavark", "aardvark-dns", "iptables", "iproute2"]
 # Set in the process that runs within the namespaces.
 WITHIN = "ZLOCK_CONTAINERS_WITHIN"
@@ -82,6 +84,21 @@ def within(args, images, play):
         finally:
             podman("rm", "--force", "--time", "0", "--all", check=False)
     return 0
+
+
+def from_debian(programs):
+    """Installs programs with apt-get, where they are missing. `programs` has the package of each."""
+    missing = [package for program, package in programs.items() if shutil.which(program) is None]
+    if missing:
+        run("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing)
+
+
+def from_crates(cache, names):
+    """Installs tools of `TOOLS` below the cache, where they are missing, and puts them first in PATH."""
+    os.environ["PATH"] = "%s:%s" % (cache / "tools/bin", os.environ["PATH"])
+    for tool in names:
+        if shutil.which(tool) is None:
+            run("cargo", "install", "--locked", "--root", cache / "tools", "%s@%s" % (tool, TOOLS[tool]))
 
 
 def from_pypi(venv, requirements):

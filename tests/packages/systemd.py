@@ -22,18 +22,16 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "clients"))
 
 import argparse
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
 from typing import NamedTuple
 
-from containers import installed, podman, run, stored_in
+from containers import from_crates, from_debian, installed, podman, run, stored_in
 from scene import ROOT, not_run, say, wait_until
 
-TOOLS = {"cargo-deb": "3.8.0", "cargo-generate-rpm": "0.21.1"}
+CRATES = ["cargo-deb", "cargo-generate-rpm"]
 DEBIAN = {"lintian": "lintian", "rpm": "rpm", "mmdebstrap": "mmdebstrap"}
 RELEASE, NAME = "bookworm", "zlock-systemd"
 # Packages of the containers beside Debian's minimum.
@@ -284,14 +282,9 @@ def in_containers(root, packages):
 
 def fetched(cache):
     """Installs the tools, and returns the path of the container's root directory, an archive."""
-    missing = [package for program, package in DEBIAN.items() if shutil.which(program) is None]
-    if missing:
-        run("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing)
+    from_debian(DEBIAN)
     installed()
-    os.environ["PATH"] = "%s:%s" % (cache / "tools/bin", os.environ["PATH"])
-    for tool, version in TOOLS.items():
-        if shutil.which(tool) is None:
-            run("cargo", "install", "--locked", "--root", cache / "tools", "%s@%s" % (tool, version))
+    from_crates(cache, CRATES)
     # The packages are part of the name: a root directory with others is not taken.
     root = cache / ("%s.tar" % "+".join([RELEASE, *INCLUDED]))
     if not root.exists():

@@ -3,10 +3,12 @@
 //!
 //! ```sh
 //! UPDATE_GOLDENFILES=1 cargo test -p tests --test it kept_directories
+//! UPDATE_GOLDENFILES=1 cargo test -p replica --test it kept_directories
 //! ```
 //!
-//! writes the directories again, with the answers of a running cluster. That is allowed only until
-//! the first release.
+//! The first command writes the directories again, with the answers of a running cluster. The
+//! second command adds log entries that real clusters have rarely. Both are allowed only until the
+//! first release.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +27,11 @@ use crate::restored_from_backup::{begin_from, done, text};
 /// Settings: the password of the super user is `secret`, snapshots come often, and one limit is not
 /// the default.
 const SETTINGS: &str = "admin.super_digest = \"super:lK75jTNcA+U9vtVEw5vB51mj/w4=\"\nraft.promotion_delay = \"200ms\"\ndisk.snapshot_log_entries = 60\nlimits.history_max = 15";
+/// Settings with which one log entry may grant a lock to few readers, with few searches of the
+/// leader for work, and with a snapshot after each entry, or nearly so.
+const NARROW: &str = "raft.reap_interval = \"10s\"\ndisk.snapshot_log_bytes = 1\nlimits.entry_cost_max = 4\nlimits.ops_max = 4\nlimits.path_depth_max = 4\n";
 /// Requests whose answers are kept.
-const QUESTIONS: [&str; 25] = [
+const QUESTIONS: [&str; 26] = [
     "/v1/znodes/plain",
     "/v1/znodes/plain?children=stat",
     "/v1/znodes/plain?acl",
@@ -41,6 +46,7 @@ const QUESTIONS: [&str; 25] = [
     "/v1/locks/book",
     "/v1/locks/pool",
     "/v1/locks/deploy",
+    "/v1/locks/shared",
     "/v1/locks/left",
     "/v1/locks/right",
     "/v1/locks/tail",
@@ -205,21 +211,60 @@ async fn move_a_session(cluster: &Cluster) {
     .await;
 }
 
-/// Writes until each node has a snapshot with all that was written before.
-async fn all_have_snapshots(cluster: &Cluster) {
-    let zxid = cluster.status(1).await.unwrap().applied_zxid;
-    cluster.client(1).create("/v1/znodes/filler", "").await;
-    until("all nodes have a snapshot", async || {
-        let mut behind = false;
-        for id in [1, 2, 3] {
-            behind |= cluster.status(id).await?.snapshot.zxid < zxid;
-        }
-        if behind {
-            cluster.client(1).send(Call::put("/v1/znodes/filler")).await.ok()?;
-        }
-        (!behind).then_some(())
+/// Makes a release that lets more readers in than one log entry may, so that the next entry grants
+/// the lock to the others. Returns the zxid of the release.
+async fn leave_grants_over(client: &mut Client, session: &Session) -> u64 {
+    let acquire = |words: &str| Call::post(format!("/v1/locks/shared?{words}")).session(session).once();
+    let writer = change(client, acquire("owner=writer")).await;
+    for reader in 1..=6 {
+        change(client, acquire(&format!("mode=read&keep&owner=reader-{reader}"))).await;
+    }
+    let release = Call::delete(format!("/v1/tickets{}", ticket(&writer))).session(session);
+    change(client, release).await["zxid"].as_u64().unwrap()
+}
+
+/// Restarts the nodes with these lines before those of their configurations.
+async fn restart_with(cluster: &mut Cluster, lines: &str) {
+    let mut configs = Vec::new();
+    for id in [1, 2, 3] {
+        cluster.kill(id);
+        let config = fs::read_to_string(cluster.config(id)).unwrap();
+        fs::write(cluster.config(id), format!("{lines}{config}")).unwrap();
+        configs.push((id, config));
+    }
+    [1, 2, 3].into_iter().for_each(|id| cluster.restart(id));
+    cluster.all_ready().await;
+    for (id, config) in configs {
+        fs::write(cluster.config(id), config).unwrap();
+    }
+}
+
+/// Makes each node write a snapshot with all that was written before, and with grants that are left
+/// to the next log entry. A leader proposes this entry when it has searched for work, so it
+/// searches rarely.
+async fn all_have_snapshots(cluster: &mut Cluster, one: &Session) {
+    restart_with(cluster, NARROW).await;
+    let mut client = cluster.client(1);
+    // A leader answers heartbeats from its first search on. That search also sets the limits.
+    until("the leader has searched", async || {
+        let beat = Call::post(format!("/v1/sessions/{}/keepalive", one.id)).session(one);
+        (client.send(beat).await.ok()?.status == 200).then_some(())
     })
     .await;
+    let zxid = leave_grants_over(&mut client, one).await;
+    until("all nodes have a snapshot at the last entry", async || {
+        for id in [1, 2, 3] {
+            let status = cluster.status(id).await?;
+            assert!(status.applied_zxid <= zxid, "the leader has searched too soon");
+            if status.snapshot.zxid < zxid {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+    cluster.log_is_purged(3).await;
+    restart_with(cluster, "").await;
 }
 
 /// Writes the directories again, with the answers of the cluster.
@@ -246,8 +291,9 @@ async fn make() {
     cluster.start_joining(5).await;
     operate(&cluster, &["member", "replace", "4", &named(&cluster, 5), "--wait", "60s"]).await;
     operate(&cluster, &["member", "remove", "5", "--wait", "60s"]).await;
-    all_have_snapshots(&cluster).await;
-    cluster.log_is_purged(3).await;
+    // The removed nodes have ended by themselves, or do so soon.
+    [4, 5].into_iter().for_each(|id| cluster.kill(id));
+    all_have_snapshots(&mut cluster, &one).await;
     // The end of the log, which no snapshot has.
     let acquire = |session: &Session| Call::post("/v1/locks/tail?keep").session(session).once();
     let first = change(&mut client, acquire(&one)).await;

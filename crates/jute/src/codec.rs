@@ -15,6 +15,9 @@ pub enum DecodeError {
     /// An operation that is unknown, or not allowed in this kind of multi.
     #[error("operation {0} is not known, or not allowed here")]
     Op(i32),
+    /// A multi or multiRead with more than [`MULTI_OPS_MAX`](crate::MULTI_OPS_MAX) operations.
+    #[error("too many operations")]
+    TooManyOps,
 }
 
 /// Initial capacity of a record's buffer, in bytes. Most records of answers are shorter, so the

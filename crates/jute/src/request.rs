@@ -7,6 +7,10 @@ use crate::{Acl, Buffer, DecodeError, Input, MultiHeader, PathOnly, Record, Sasl
 /// The header that ends the list of a multi's operations, and the list of its results.
 pub(crate) const END: MultiHeader = MultiHeader { op: -1, done: true, error: -1 };
 
+/// Largest number of operations in a multi or multiRead. Without a bound, a packet of many tiny
+/// operations would take milliseconds to decode.
+pub const MULTI_OPS_MAX: usize = 4_096;
+
 /// Defines the module [`op`] and the enum [`Request`] from a table. The row of an operation may
 /// name its own functions for reading and writing the record. Otherwise the record's implementation
 /// of [`Record`] is used.
@@ -365,14 +369,17 @@ pub fn write_multi(ops: &[MultiOp], out: &mut Vec<u8>) {
 /// Reads operations up to the header that ends them.
 ///
 /// # Errors
-/// When the bytes are malformed, or an operation may be neither in a multi nor in a multiRead. The
-/// caller must refuse a mixture of reads and writes.
+/// When the bytes are malformed, when there are too many operations, or when an operation may be
+/// neither in a multi nor in a multiRead. The caller must refuse a mixture of reads and writes.
 pub fn read_multi(input: &mut Input<'_>) -> Result<Vec<MultiOp>, DecodeError> {
     let mut ops = Vec::new();
     loop {
         let header: MultiHeader = input.read()?;
         if header.done {
             return Ok(ops);
+        }
+        if ops.len() == MULTI_OPS_MAX {
+            return Err(DecodeError::TooManyOps);
         }
         ops.push(match header.op {
             op::CREATE | op::CREATE2 | op::CREATE_CONTAINER => MultiOp::Create(header.op, input.read()?),

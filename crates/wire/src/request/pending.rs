@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
-use jute::{Request, error};
+use jute::{DecodeError, Request, error};
 use tokio::task::unconstrained;
 use tokio::time::Instant;
 use znode::State;
@@ -181,11 +181,15 @@ pub(crate) enum Resolution {
 
 impl Resolution {
     /// The answer to a request that cannot be decoded.
-    pub(crate) const MALFORMED: Resolution = Resolution::Done(Outcome::Answer(None, Err(error::MARSHALLING)));
+    /// Makes the resolution of a request that cannot be decoded.
+    pub(crate) fn undecodable(reason: DecodeError) -> Resolution {
+        let code = if reason == DecodeError::TooManyOps { error::BAD_ARGUMENTS } else { error::MARSHALLING };
+        Resolution::Done(Outcome::Answer(None, Err(code)))
+    }
 
     /// Makes the resolution of a setWatches or setWatches2 request with this body.
     pub(crate) fn back(op: i32, body: &[u8]) -> Resolution {
-        Comeback::new(op, body).map_or(Resolution::MALFORMED, Resolution::Back)
+        Comeback::new(op, body).map_or_else(Resolution::undecodable, Resolution::Back)
     }
 
     /// Returns the kind of answer for which the outbox must have room; `None` if the answer is

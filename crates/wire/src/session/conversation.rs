@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use accept::{ReadHalf, WriteHalf};
-use jute::{Frames, Input, Record, ReplyHeader, Request, RequestHeader, error, framed, op};
+use jute::{DecodeError, Frames, Input, MULTI_OPS_MAX, Record, ReplyHeader, Request, RequestHeader, error, framed, op};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
@@ -268,12 +268,22 @@ impl Connection {
             self.client.watches_from_now_on();
             return self.in_order(due(Resolution::back(op, body)), pending);
         }
-        let Ok(request) = Request::read(op, body) else { return self.in_order(due(Resolution::MALFORMED), pending) };
+        let request = match Request::read(op, body) {
+            Ok(request) => request,
+            Err(reason) => {
+                if (op, reason) == (op::MULTI, DecodeError::TooManyOps) {
+                    self.tell_of_too_many_ops(MULTI_OPS_MAX + 1);
+                }
+                return self.in_order(due(Resolution::undecodable(reason)), pending);
+            }
+        };
         if needs(&request).watches.is_some() {
             self.client.watches_from_now_on();
         }
         let (identities, state) = (self.client.identities(), self.door.replica.state());
-        self.tell_of_too_many_ops(&request, state.limits().ops_max);
+        if let Request::Multi(ops) = &request {
+            self.tell_of_too_many_ops(ops.len());
+        }
         let asker =
             Asker { session: self.client.arrival.credential.session, identities: &identities, limits: state.limits() };
         match prepare(&request, asker) {
@@ -456,14 +466,14 @@ impl Connection {
         self.release(xid, zxid, body, place);
     }
 
-    /// Logs, at a limited rate, that a multi was refused because of its number of operations.
-    fn tell_of_too_many_ops(&self, request: &Request, ops_max: u32) {
-        if let Request::Multi(ops) = request
-            && ops.len() > ops_max as usize
+    /// Logs, at a limited rate, that a multi is refused if it has more operations than `ops_max`.
+    fn tell_of_too_many_ops(&self, ops: usize) {
+        let ops_max = self.door.replica.state().limits().ops_max;
+        if ops > ops_max as usize
             && let Some(times) = self.door.long_multis.note(Instant::now())
         {
             let (session, addr) = (self.client.session(), self.client.arrival.addr);
-            warn!(%session, %addr, ops = ops.len(), ops_max, times, "a multi is refused: it has too many operations");
+            warn!(%session, %addr, ops, ops_max, times, "a multi is refused: it has too many operations");
         }
     }
 

@@ -323,6 +323,26 @@ async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
     client.close().await;
 }
 
+/// Decoding a megabyte of the shortest operations would take milliseconds.
+#[tokio::test]
+async fn a_multi_or_multi_read_has_at_most_4096_operations() {
+    let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 10_000).await;
+    let mut client = node.client().await;
+    let checks = |count| {
+        let root = jute::PathVersion { path: "/".into(), version: -1 };
+        Request::Multi(vec![MultiOp::Check(root); count])
+    };
+    let reads = |count| {
+        let none = PathWatch { path: "/none".into(), watch: false };
+        Request::MultiRead(vec![MultiOp::GetData(none); count])
+    };
+    client.call(checks(4_096)).await.unwrap();
+    assert_eq!(client.call(checks(4_097)).await, Err(-8));
+    client.call(reads(4_096)).await.unwrap();
+    assert_eq!(client.call(reads(4_097)).await, Err(-8));
+    client.close().await;
+}
+
 /// The ACL entry `auth` is replaced by an entry for each identity of the client. Without a bound on
 /// the resulting ACL, a packet of 1 MiB could become millions of ACL entries.
 #[tokio::test]
@@ -382,11 +402,11 @@ async fn what_an_acl_grows_to_counts_among_the_bytes_on_their_way() {
 /// not wait for it.
 #[tokio::test]
 async fn a_write_that_is_too_long_for_an_entry_is_refused_and_those_behind_it_are_done() {
-    let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 5_000).await;
+    let node = Node::start_with(WireConfig::default(), |config| config.limits.ops_max = 4_096).await;
     let mut client = node.client().await;
     client.prove_fifty_names(&"u".repeat(150)).await;
     let Request::Create(op, one) = by_who_asks("/a") else { panic!("what else?") };
-    let long = client.send(&Request::Multi(vec![MultiOp::Create(op, one); 5_000])).await;
+    let long = client.send(&Request::Multi(vec![MultiOp::Create(op, one); 4_096])).await;
     let behind = client.send(&create("/b", 0)).await;
     let answer = client.answer().await;
     assert_eq!((answer.xid, answer.error), (long, -8));

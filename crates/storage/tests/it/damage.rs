@@ -7,7 +7,8 @@ use openraft::storage::RaftLogStorage;
 use storage::Error;
 
 use crate::harness::{
-    append, block_on, copy_dir, data_dir, data_dir_in_memory, entry, log_id, meta, open, records, write_snapshot,
+    append, block_on, copy_dir, data_dir, data_dir_in_memory, entry, log_id, meta, open, records, seeded,
+    write_snapshot,
 };
 use crate::workload::{Ended, Run, Told};
 
@@ -48,8 +49,7 @@ fn look_at_flipped(dir: &Path, copy: &Path, file: &Path, bit: u64) -> (Ended, To
 
 #[test]
 fn a_flipped_bit_in_a_snapshot_is_refused_and_never_panics() {
-    let seed = fastrand::u64(..);
-    let mut rng = fastrand::Rng::with_seed(seed);
+    let (seed, mut rng) = seeded();
     let (parent, dir) = data_dir_in_memory();
     let mut told = Told::default();
     assert!(Run { cycles: 4, ..Run::default() }.spawn(&dir).watch(&mut told, usize::MAX).ok);

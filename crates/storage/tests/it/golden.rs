@@ -14,7 +14,7 @@ use storage::codec::{
 };
 use storage::{Command, Entry, Manifest, Payload, SnapshotMeta, Vote};
 
-use crate::harness::{append, block_on, bytes_of, data_dir, entry, log_id, members, meta, open};
+use crate::harness::{append, block_on, bytes_of, data_dir, entry, log_id, members, meta, open, seeded};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/level-1").join(name)
@@ -100,8 +100,7 @@ fn what_is_no_record_is_refused() {
 
 #[test]
 fn no_bytes_make_the_decoder_panic() {
-    let seed = fastrand::u64(..);
-    let mut rng = fastrand::Rng::with_seed(seed);
+    let (_, mut rng) = seeded();
     for _ in 0..50_000 {
         let mut bytes: Vec<u8> = (0..rng.usize(..60)).map(|_| rng.u8(..)).collect();
         if let Some(version) = bytes.first_mut() {

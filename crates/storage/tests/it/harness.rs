@@ -1,6 +1,7 @@
 //! Helpers of all tests: data directories, and short functions to write to a storage.
 
 use std::future::Future;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use openraft::storage::{IOFlushed, RaftLogStorage};
@@ -24,6 +25,24 @@ pub(crate) fn config(dir: &Path) -> StorageConfig {
 
 pub(crate) fn open(dir: &Path) -> Result<Storage, Error> {
     Storage::open(config(dir))
+}
+
+/// Seeds that the environment variable `STORAGE_SEEDS=FROM..TO` asks for.
+pub(crate) fn seeds_asked() -> Option<Range<u64>> {
+    let asked = std::env::var("STORAGE_SEEDS").ok()?;
+    let (from, to) = asked.split_once("..").expect("STORAGE_SEEDS is FROM..TO");
+    Some(from.parse().unwrap()..to.parse().unwrap())
+}
+
+/// Random numbers of a test, with their seed: the first one that `STORAGE_SEEDS` asks for, or 0.
+pub(crate) fn seeded() -> (u64, fastrand::Rng) {
+    let seed = seeds_asked().map_or(0, |seeds| seeds.start);
+    (seed, fastrand::Rng::with_seed(seed))
+}
+
+/// Number of rounds of a test with random numbers: more if seeds are asked for, as `.ci/long` does.
+pub(crate) fn rounds(short: usize, long: usize) -> usize {
+    if seeds_asked().is_some() { long } else { short }
 }
 
 /// Path of a new data directory. It is removed when the returned `TempDir` is dropped.

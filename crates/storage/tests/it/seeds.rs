@@ -29,6 +29,8 @@ use power_disk::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::harness::seeds_asked;
+
 /// Time after which a process counts as hanging; a process needs far less.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 /// Seeds that the test uses without `STORAGE_SEEDS`; they take a few seconds.
@@ -224,19 +226,13 @@ fn available(test: &str) -> bool {
     power_disk::available().inspect_err(|why| eprintln!("NOT TESTED: {test}: no disk to simulate: {why}")).is_ok()
 }
 
-fn seeds() -> Range<u64> {
-    let Ok(asked) = std::env::var("STORAGE_SEEDS") else { return SEEDS };
-    let (from, to) = asked.split_once("..").expect("STORAGE_SEEDS is FROM..TO");
-    from.parse().unwrap()..to.parse().unwrap()
-}
-
 #[test]
 fn what_was_acknowledged_is_found_after_every_loss_of_power() {
     if !available("what_was_acknowledged_is_found_after_every_loss_of_power") {
         return;
     }
     let began = Instant::now();
-    let tally = run(seeds()).unwrap_or_else(|(_, wrong)| panic!("{wrong}"));
+    let tally = run(seeds_asked().unwrap_or(SEEDS)).unwrap_or_else(|(_, wrong)| panic!("{wrong}"));
     let Tally { seeds, power_losses, kills, failed_syncs, facts } = tally;
     let rate = seeds as f64 / began.elapsed().as_secs_f64();
     println!(

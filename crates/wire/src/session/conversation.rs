@@ -268,22 +268,11 @@ impl Connection {
             self.client.watches_from_now_on();
             return self.in_order(due(Resolution::back(op, body)), pending);
         }
-        let request = match Request::read(op, body) {
+        let request = match self.decode(op, body) {
             Ok(request) => request,
-            Err(reason) => {
-                if (op, reason) == (op::MULTI, DecodeError::TooManyOps) {
-                    self.tell_of_too_many_ops(MULTI_OPS_MAX + 1);
-                }
-                return self.in_order(due(Resolution::undecodable(reason)), pending);
-            }
+            Err(reason) => return self.in_order(due(Resolution::undecodable(reason)), pending),
         };
-        if needs(&request).watches.is_some() {
-            self.client.watches_from_now_on();
-        }
         let (identities, state) = (self.client.identities(), self.door.replica.state());
-        if let Request::Multi(ops) = &request {
-            self.tell_of_too_many_ops(ops.len());
-        }
         let asker =
             Asker { session: self.client.arrival.credential.session, identities: &identities, limits: state.limits() };
         match prepare(&request, asker) {
@@ -326,6 +315,18 @@ impl Connection {
                 request => self.in_order(due(Resolution::Now(Box::new(request))), pending),
             },
         }
+    }
+
+    /// Decodes a request. If it sets a watch, the client gets events from now on.
+    fn decode(&self, op: i32, body: &[u8]) -> Result<Request, DecodeError> {
+        let decoded = Request::read(op, body);
+        match &decoded {
+            Ok(Request::Multi(ops)) => self.tell_of_too_many_ops(ops.len()),
+            Err(DecodeError::TooManyOps) => self.tell_of_too_many_ops(MULTI_OPS_MAX + 1),
+            Ok(request) if needs(request).watches.is_some() => self.client.watches_from_now_on(),
+            Ok(_) | Err(_) => {}
+        }
+        decoded
     }
 
     /// Answers a request at once if no request is pending and the outbox has room. Otherwise the

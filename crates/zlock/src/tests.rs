@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use clap::Arg;
+
 use super::*;
 
 /// Text that stands for the options shared by all client commands, in the golden table of commands

@@ -36,8 +36,8 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{ArgMatches, Command};
-use replica::Program;
 use serde_json::json;
+use znode::Program;
 
 use crate::cli::flag;
 

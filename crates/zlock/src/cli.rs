@@ -30,7 +30,8 @@ mod ls;
 mod man;
 mod member;
 mod new_file;
-mod offline;
+#[cfg(target_os = "linux")]
+pub(crate) mod offline;
 mod options;
 mod output;
 mod quota;
@@ -57,7 +58,6 @@ use clap::{ArgMatches, Command};
 use context::Context;
 use failure::Failure;
 
-pub(crate) use offline::make_certificates;
 pub(crate) use options::{before_commands, file, flag, option};
 
 /// Longest time for closing the client's session when a command ends.
@@ -95,6 +95,7 @@ pub(crate) fn commands() -> Vec<Command> {
         backup::command(),
     ];
     let mut commands: Vec<Command> = shared.into_iter().map(options::with_options).collect();
+    #[cfg(target_os = "linux")]
     commands.extend(offline::commands());
     commands.extend([completions::command(), man::command()]);
     commands
@@ -125,7 +126,7 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
         lock::EXEC => return Some(lock::run_exec(matches)),
         "lock" | "semaphore" | "elect" | "session" => with_client(before).map_err(Failure::of_a_run),
         _ if takes_options && !OFFLINE.contains(&name) => with_client(before),
-        _ => offline::run(name, matches)?,
+        _ => cfg_select! { target_os = "linux" => offline::run(name, matches)?, _ => return None },
     };
     Some(ended.unwrap_or_else(|failure| failure.tell(is_json(before))))
 }

@@ -14,17 +14,32 @@
 //! | `usage.rs` | messages about a wrong command line |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
+//! On systems other than Linux the program is a client: it has neither `serve` and `dev` nor the
+//! commands in `cli/offline.rs`, and is built without the crates of the server.
+//!
 //! The program is a library with a small `main`, so that the integration tests can build their own
 //! binary from it.
 
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, unused_imports, reason = "the commands that only Linux has use more")
+)]
+
+#[cfg(target_os = "linux")]
 mod admin_socket;
 mod cli;
+#[cfg(target_os = "linux")]
 pub mod config;
+#[cfg(target_os = "linux")]
 mod descriptors;
+#[cfg(target_os = "linux")]
 mod dev;
+#[cfg(target_os = "linux")]
 mod logging;
 mod own_program;
+#[cfg(target_os = "linux")]
 mod reload;
+#[cfg(target_os = "linux")]
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -112,6 +127,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             dispatch(&matches)
         }
         Err(error) => {
+            if let Some(command) = usage::command_of_linux(&error) {
+                return ExitCode::from(refuse(&format!("zlock {command} runs on Linux only")).code());
+            }
             let error = usage::explained(error, whole, &args);
             if error.use_stderr()
                 && let Some(code) = cli::refuse_in_json(&error, &args)
@@ -128,10 +146,20 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(matches: &ArgMatches) -> Exit {
     match matches.subcommand() {
+        #[cfg(target_os = "linux")]
         Some(("serve", matches)) => serve::run(matches),
+        #[cfg(target_os = "linux")]
         Some(("dev", matches)) => dev::run(matches),
         Some(("version", matches)) if matches.get_flag("json") => print(&version_json()),
         _ => print(&format!("zlock {}", *VERSION)),
+    }
+}
+
+/// Returns the commands that run nodes. Only Linux has them.
+fn server_commands() -> Vec<Command> {
+    cfg_select! {
+        target_os = "linux" => { vec![serve::command(), dev::command()] }
+        _ => { Vec::new() }
     }
 }
 
@@ -142,8 +170,7 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(cli::before_commands())
-        .subcommand(serve::command())
-        .subcommand(dev::command())
+        .subcommands(server_commands())
         .subcommands(cli::commands())
         .subcommand(
             Command::new("version")

@@ -61,6 +61,13 @@ fn rows(name: &str, command: &Command, table: &mut String) {
 }
 
 #[test]
+fn commands_of_linux_are_those_of_the_list() {
+    let of_linux = [server_commands(), cli::offline::commands()].concat();
+    let names: Vec<&str> = of_linux.iter().map(Command::get_name).collect();
+    assert_eq!(names, usage::OF_LINUX);
+}
+
+#[test]
 fn commands_and_flags_are_those_of_the_table() {
     let mut table = line(&["command", "flag or argument", "value", "default", "variable"]);
     let whole = command();

@@ -25,7 +25,7 @@ pub(crate) fn make_certificates(directory: &Path, cluster_id: &str, members: &[M
     tls::make(directory, cluster_id, members, &[], DAYS).map(drop).map_err(Failure::into_line)
 }
 
-pub(super) fn commands() -> Vec<Command> {
+pub(crate) fn commands() -> Vec<Command> {
     vec![restore::command(), recover::command(), tls::command(), digest::command()]
 }
 

@@ -38,5 +38,5 @@ mod writer;
 pub use error::Error;
 pub use format::VERSION;
 pub use manifest::{Counts, Decided, Manifest, Member, Origin, Saved};
-pub use reader::{Backup, read_manifest};
+pub use reader::{Backup, digest, read_manifest};
 pub use writer::{Written, write};

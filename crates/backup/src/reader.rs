@@ -110,6 +110,13 @@ pub fn read_manifest(file: impl Read) -> Result<Manifest, Error> {
     parse(&Pass { file, hash: Sha256::new(), at: 0 }.head()?)
 }
 
+/// Returns the digest of a state, which equals that of `Replica::digest` on a node.
+pub fn digest(state: &State) -> [u8; HASH_BYTES] {
+    let mut hash = Sha256::new();
+    state.digest_with(|bytes| hash.update(bytes));
+    hash.finalize().into()
+}
+
 fn parse(text: &[u8]) -> Result<Manifest, Error> {
     serde_json::from_slice(text).map_err(|error| Error::damaged(format!("its manifest cannot be read: {error}")))
 }

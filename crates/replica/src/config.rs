@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use accept::MutualTls;
-use bincode::{Decode, Encode};
-use znode::{Levels, Limits, ZXID_BASE_MAX};
+use znode::{Limits, Program, ZXID_BASE_MAX};
 
 use crate::StartError;
 
@@ -25,24 +24,6 @@ impl Member {
     /// Converts a member from the form in which the log's membership stores it.
     pub(crate) fn of(id: u64, member: &storage::Member) -> Member {
         Member { id, peer_addr: member.peer_addr.clone(), http_addr: member.http_addr.clone() }
-    }
-}
-
-/// Program that a node runs: its version, and the format levels that it knows. A format level is a
-/// version of the formats of entries and snapshots. Each node tells both to the other members.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct Program {
-    /// The program's version, for people.
-    pub version: String,
-    /// Format levels (versions of the formats of entries and snapshots) that the program knows.
-    pub levels: Levels,
-}
-
-impl Default for Program {
-    /// Describes the program that is running.
-    fn default() -> Self {
-        let next = if cfg!(feature = "next-level") { "+next-level" } else { "" };
-        Program { version: format!("{}{next}", env!("CARGO_PKG_VERSION")), levels: Levels::OWN }
     }
 }
 

@@ -127,7 +127,7 @@ pub mod fuzzing {
     pub use crate::raft::transport::peer_message;
 }
 
-pub use config::{Config, Member, PeerTls, Program, node_uri};
+pub use config::{Config, Member, PeerTls, node_uri};
 pub use error::{Error, EventsError, Failure, StartError, WaitEnd};
 pub use follower::session_heartbeats::Touch;
 pub use leader::orders::{MemberReport, MembersReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder};
@@ -147,4 +147,4 @@ pub use replica::{OpenConnection, Replica};
 pub use storage::{Durations, WORK, descriptors_wanted, random_uuid, want_descriptors};
 pub use view::observer::{Observer, Observing};
 pub use view::watches::{EventBatch, EventKinds, EventQuery, Step, WatchKey};
-pub use znode::ZXID_BASE_MAX;
+pub use znode::{Program, ZXID_BASE_MAX};

@@ -5,7 +5,8 @@
 //! | `options.rs`, `connection.rs`, `context.rs` | shared options, nodes and user, the client |
 //! | `output.rs`, `failure.rs` | printing of results; errors and exit codes |
 //! | `lock.rs`, `lock/` | `zlock lock`: runs a command under a lock, with a watchdog process |
-//! | `backup.rs`, `restore.rs`, `recover.rs`, `seeds.rs` | backups; new clusters from old data |
+//! | `backup.rs` | backups |
+//! | `offline.rs`, `offline/` | commands that use crates of the server, and send no request |
 //! | `new_file.rs`, `calendar.rs` | atomic creation of files; text form of times |
 //! | `session.rs` | `zlock session exec`: runs a command with a session, with the same watchdog |
 //! | `break_lock.rs` | `zlock break`; `break` is a keyword of Rust |
@@ -19,7 +20,6 @@ mod completions;
 mod connection;
 mod context;
 mod create;
-mod digest;
 mod drain;
 mod elect;
 mod failure;
@@ -30,16 +30,15 @@ mod ls;
 mod man;
 mod member;
 mod new_file;
+#[cfg(target_os = "linux")]
+pub(crate) mod offline;
 mod options;
 mod output;
 mod quota;
 mod ready;
-mod recover;
 mod release;
-mod restore;
 mod revoke;
 mod rm;
-mod seeds;
 mod seen;
 mod semaphore;
 mod session;
@@ -48,19 +47,16 @@ mod set;
 mod settings;
 mod stat;
 mod status;
-mod tls;
 mod tree;
 mod upgrade;
 mod watch;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 
 use clap::{ArgMatches, Command};
 use context::Context;
 use failure::Failure;
-use replica::Member;
 
 pub(crate) use options::{before_commands, file, flag, option};
 
@@ -99,19 +95,14 @@ pub(crate) fn commands() -> Vec<Command> {
         backup::command(),
     ];
     let mut commands: Vec<Command> = shared.into_iter().map(options::with_options).collect();
-    let offline = [restore::command(), recover::command(), tls::command(), digest::command()];
-    commands.extend(offline.into_iter().chain([completions::command(), man::command()]));
+    #[cfg(target_os = "linux")]
+    commands.extend(offline::commands());
+    commands.extend([completions::command(), man::command()]);
     commands
 }
 
 /// Client commands that send no request to a node.
 const OFFLINE: [&str; 6] = ["restore", "recover", "tls", "digest", "completions", "man"];
-
-/// Makes the certificates of members for TLS between them, in the files of `zlock tls init`.
-pub(crate) fn make_certificates(directory: &Path, cluster_id: &str, members: &[Member]) -> Result<(), String> {
-    const DAYS: u64 = 365;
-    tls::make(directory, cluster_id, members, &[], DAYS).map(drop).map_err(Failure::into_line)
-}
 
 /// Returns the hidden commands `internal-watchdog` and `internal-exec`, with which `zlock lock`
 /// starts this program again.
@@ -131,15 +122,11 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
     let ended = match name {
         "completions" => completions::run(matches, whole()),
         "man" => man::run(matches, whole()),
-        "restore" => restore::run(matches),
-        "recover" => recover::run(matches),
-        "tls" => tls::run(matches),
-        "digest" => digest::run(matches),
         lock::WATCHDOG => return Some(lock::run_watchdog(matches)),
         lock::EXEC => return Some(lock::run_exec(matches)),
         "lock" | "semaphore" | "elect" | "session" => with_client(before).map_err(Failure::of_a_run),
-        _ if takes_options => with_client(before),
-        _ => return None,
+        _ if takes_options && !OFFLINE.contains(&name) => with_client(before),
+        _ => cfg_select! { target_os = "linux" => offline::run(name, matches)?, _ => return None },
     };
     Some(ended.unwrap_or_else(|failure| failure.tell(is_json(before))))
 }

@@ -15,32 +15,60 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use child::Child;
+use clap::{Arg, ArgMatches, Command};
 use layout::{Layout, Node};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::cli::{file, flag, option};
 use crate::{Exit, refuse, say};
 
 /// Longest time until all nodes are ready with a common leader.
 const LEADER_WAIT: Duration = Duration::from_secs(30);
 
 /// Options of `zlock dev`.
-pub(crate) struct Options {
+struct Options {
     /// Number of nodes; `None` stands for the number in an existing data directory, or else 3.
-    pub(crate) nodes: Option<u64>,
+    nodes: Option<u64>,
     /// Directory with the configuration and data of all nodes.
-    pub(crate) data: PathBuf,
+    data: PathBuf,
     /// HTTP port of node 1; `None` stands for the port in an existing data directory, or else 7001;
     /// 0 stands for free ports.
-    pub(crate) base_port: Option<u16>,
+    base_port: Option<u16>,
     /// True if the nodes require TLS between each other.
-    pub(crate) tls: bool,
+    tls: bool,
     /// Additional flags for every node.
-    pub(crate) serve_args: Vec<OsString>,
+    serve_args: Vec<OsString>,
+}
+
+pub(crate) fn command() -> Command {
+    let nodes = option("nodes", "COUNT", "Number of nodes [default: 3, or the number in the data directory]");
+    let port = "HTTP port of node 1; the next nodes have the next ports, peer ports are 100 higher, ZooKeeper ports 200; 0 takes free ports [default: 7001, or the ports in the data directory]";
+    Command::new("dev")
+        .about("Runs a cluster of node processes on this machine until Ctrl-C; the data is kept for the next start")
+        .arg(nodes.value_parser(clap::value_parser!(u64).range(1..=9)))
+        .arg(file("data", "DIR", "Directory for the nodes' configuration and data").default_value("zlock-data"))
+        .arg(option("base-port", "PORT", port).value_parser(clap::value_parser!(u16)))
+        .arg(flag("tls", "Requires TLS between the nodes, with certificates that it makes in DIR/certs"))
+        .arg(
+            Arg::new("serve-args")
+                .value_name("SERVE FLAG")
+                .num_args(..)
+                .last(true)
+                .value_parser(clap::value_parser!(OsString))
+                .help("Flags for every node's `zlock serve`, after `--`"),
+        )
 }
 
 /// Runs the cluster until SIGINT or SIGTERM, or until all nodes have ended.
-pub(crate) fn run(options: Options) -> Exit {
+pub(crate) fn run(matches: &ArgMatches) -> Exit {
+    let options = Options {
+        nodes: matches.get_one("nodes").copied(),
+        data: matches.get_one::<PathBuf>("data").expect("it has a default").clone(),
+        base_port: matches.get_one("base-port").copied(),
+        tls: matches.get_flag("tls"),
+        serve_args: matches.get_many("serve-args").map(|args| args.cloned().collect()).unwrap_or_default(),
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&format!("cannot start: {error}")),

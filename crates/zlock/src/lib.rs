@@ -14,17 +14,32 @@
 //! | `usage.rs` | messages about a wrong command line |
 //! | `dev.rs` | an ensemble of child processes that run `serve` |
 //!
+//! On systems other than Linux the program is a client: it has neither `serve` and `dev` nor the
+//! commands in `cli/offline.rs`, and is built without the crates of the server.
+//!
 //! The program is a library with a small `main`, so that the integration tests can build their own
 //! binary from it.
 
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, unused_imports, reason = "the commands that only Linux has use more")
+)]
+
+#[cfg(target_os = "linux")]
 mod admin_socket;
 mod cli;
+#[cfg(target_os = "linux")]
 pub mod config;
+#[cfg(target_os = "linux")]
 mod descriptors;
+#[cfg(target_os = "linux")]
 mod dev;
+#[cfg(target_os = "linux")]
 mod logging;
 mod own_program;
+#[cfg(target_os = "linux")]
 mod reload;
+#[cfg(target_os = "linux")]
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -32,15 +47,14 @@ mod usage;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::{Arg, ArgMatches, Command};
-use replica::Program;
+use clap::{ArgMatches, Command};
 use serde_json::json;
+use znode::Program;
 
-use crate::cli::{file, flag, option};
+use crate::cli::flag;
 
 /// Allocator of every binary that is built from this library. A node constantly allocates and frees
 /// small objects on several threads; with glibc's allocator, that takes a fifth of the node's CPU
@@ -113,6 +127,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             dispatch(&matches)
         }
         Err(error) => {
+            if let Some(command) = usage::command_of_linux(&error) {
+                return ExitCode::from(refuse(&format!("zlock {command} runs on Linux only")).code());
+            }
             let error = usage::explained(error, whole, &args);
             if error.use_stderr()
                 && let Some(code) = cli::refuse_in_json(&error, &args)
@@ -129,31 +146,21 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(matches: &ArgMatches) -> Exit {
     match matches.subcommand() {
-        Some(("serve", matches)) => match config::from_matches(matches) {
-            Ok(settings) if matches.get_flag("print-config") => print(config::effective(&settings).trim_end()),
-            Ok(settings) => {
-                let (again, until_stdin_ends) = (matches.clone(), matches.get_flag("until-stdin-ends"));
-                serve::run(settings, Box::new(move || config::from_matches(&again)), until_stdin_ends)
-            }
-            Err(error) => refuse(&error.to_string()),
-        },
-        Some(("dev", matches)) => dev::run(dev::Options {
-            nodes: matches.get_one("nodes").copied(),
-            data: matches.get_one::<PathBuf>("data").expect("it has a default").clone(),
-            base_port: matches.get_one("base-port").copied(),
-            tls: matches.get_flag("tls"),
-            serve_args: matches.get_many("serve-args").map(|args| args.cloned().collect()).unwrap_or_default(),
-        }),
+        #[cfg(target_os = "linux")]
+        Some(("serve", matches)) => serve::run(matches),
+        #[cfg(target_os = "linux")]
+        Some(("dev", matches)) => dev::run(matches),
         Some(("version", matches)) if matches.get_flag("json") => print(&version_json()),
         _ => print(&format!("zlock {}", *VERSION)),
     }
 }
 
-fn serve_command() -> Command {
-    let until = "Stops cleanly when stdin ends: the node goes when the program that started it goes";
-    config::flags(Command::new("serve").about("Runs one node of a cluster"))
-        .arg(flag("print-config", "Prints every key with its value in effect, checks them, and exits"))
-        .arg(flag("until-stdin-ends", until))
+/// Returns the commands that run nodes. Only Linux has them.
+fn server_commands() -> Vec<Command> {
+    cfg_select! {
+        target_os = "linux" => { vec![serve::command(), dev::command()] }
+        _ => { Vec::new() }
+    }
 }
 
 fn command() -> Command {
@@ -163,32 +170,12 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(cli::before_commands())
-        .subcommand(serve_command())
-        .subcommand(dev_command())
+        .subcommands(server_commands())
         .subcommands(cli::commands())
         .subcommand(
             Command::new("version")
                 .about("Prints the version, the commit and the format levels")
                 .arg(flag("json", "Prints JSON")),
-        )
-}
-
-fn dev_command() -> Command {
-    let nodes = option("nodes", "COUNT", "Number of nodes [default: 3, or the number in the data directory]");
-    let port = "HTTP port of node 1; the next nodes have the next ports, peer ports are 100 higher, ZooKeeper ports 200; 0 takes free ports [default: 7001, or the ports in the data directory]";
-    Command::new("dev")
-        .about("Runs a cluster of node processes on this machine until Ctrl-C; the data is kept for the next start")
-        .arg(nodes.value_parser(clap::value_parser!(u64).range(1..=9)))
-        .arg(file("data", "DIR", "Directory for the nodes' configuration and data").default_value("zlock-data"))
-        .arg(option("base-port", "PORT", port).value_parser(clap::value_parser!(u16)))
-        .arg(flag("tls", "Requires TLS between the nodes, with certificates that it makes in DIR/certs"))
-        .arg(
-            Arg::new("serve-args")
-                .value_name("SERVE FLAG")
-                .num_args(..)
-                .last(true)
-                .value_parser(clap::value_parser!(OsString))
-                .help("Flags for every node's `zlock serve`, after `--`"),
         )
 }
 

@@ -5,14 +5,17 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Path of the running program. It stays valid when an upgrade replaces the program's file.
+/// Path of the running program on Linux. It stays valid when an upgrade replaces the program's
+/// file.
 const RUNNING: &str = "/proc/self/exe";
 /// Name that the kernel gives to a process started by the path [`RUNNING`].
 const NAMELESS: &str = "exe";
 
 /// Returns a command that starts the running program again. Its `argv[0]` is that of this process.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(RUNNING);
+    let running = if cfg!(target_os = "linux") { Ok(RUNNING.into()) } else { std::env::current_exe() };
+    // Without a path, the shell's search finds the program again.
+    let mut command = Command::new(running.unwrap_or_else(|_| called_by().into()));
     command.arg0(called_by());
     command
 }

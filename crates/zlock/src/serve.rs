@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use accept::{CertificateFiles, Certificates};
+use clap::{ArgMatches, Command};
 use replica::{Failure, PeerTls, Replica};
 use rest::RestConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,9 +16,10 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::admin_socket::AdminSocket;
-use crate::config::{Settings, unknown_variables};
+use crate::cli::flag;
+use crate::config::{self, Settings, unknown_variables};
 use crate::reload::{ReadSettings, Reload, reload_tls};
-use crate::{Exit, descriptors, logging, refuse, say};
+use crate::{Exit, descriptors, logging, print, refuse, say};
 
 use self::systemd::Systemd;
 
@@ -26,9 +28,28 @@ use self::systemd::Systemd;
 /// after a second.
 const BACKLOG: i32 = 4_096;
 
+pub(crate) fn command() -> Command {
+    let until = "Stops cleanly when stdin ends: the node goes when the program that started it goes";
+    config::flags(Command::new("serve").about("Runs one node of a cluster"))
+        .arg(flag("print-config", "Prints every key with its value in effect, checks them, and exits"))
+        .arg(flag("until-stdin-ends", until))
+}
+
+/// Runs a node as the flags say, or prints its configuration.
+pub(crate) fn run(matches: &ArgMatches) -> Exit {
+    match config::from_matches(matches) {
+        Ok(settings) if matches.get_flag("print-config") => print(config::effective(&settings).trim_end()),
+        Ok(settings) => {
+            let (again, until_stdin_ends) = (matches.clone(), matches.get_flag("until-stdin-ends"));
+            run_node(settings, Box::new(move || config::from_matches(&again)), until_stdin_ends)
+        }
+        Err(error) => refuse(&error.to_string()),
+    }
+}
+
 /// Runs a node until a stop signal or a failure. `read` reads the settings again, for reloads. With
 /// `until_stdin_ends`, the end of stdin stops the node too.
-pub(crate) fn run(settings: Settings, read: ReadSettings, until_stdin_ends: bool) -> Exit {
+fn run_node(settings: Settings, read: ReadSettings, until_stdin_ends: bool) -> Exit {
     let logs = match logging::start(&settings) {
         Ok(logs) => logs,
         Err(reason) => return refuse(&reason),

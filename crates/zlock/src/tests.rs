@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use clap::Arg;
+
 use super::*;
 
 /// Text that stands for the options shared by all client commands, in the golden table of commands
@@ -56,6 +58,13 @@ fn rows(name: &str, command: &Command, table: &mut String) {
         *table += &line(&[name, "", "", "", ""]);
     }
     command.get_subcommands().for_each(|deeper| rows(&format!("{name} {}", deeper.get_name()), deeper, table));
+}
+
+#[test]
+fn commands_of_linux_are_those_of_the_list() {
+    let of_linux = [server_commands(), cli::offline::commands()].concat();
+    let names: Vec<&str> = of_linux.iter().map(Command::get_name).collect();
+    assert_eq!(names, usage::OF_LINUX);
 }
 
 #[test]

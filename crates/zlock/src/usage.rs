@@ -6,6 +6,19 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
+/// Commands that only Linux has.
+pub(crate) const OF_LINUX: [&str; 6] = ["serve", "dev", "restore", "recover", "tls", "digest"];
+
+/// Returns the unknown command of the error, if Linux has it and this system has not.
+pub(crate) fn command_of_linux(error: &Error) -> Option<&str> {
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) if !cfg!(target_os = "linux") => {
+            OF_LINUX.into_iter().find(|command| command == word)
+        }
+        _ => None,
+    }
+}
+
 /// Replaces the usage line in the error by that of `--help`, because clap's own line shows every
 /// option with a value from an environment variable as if it were required. If the command runs
 /// another program and a word of the command line is unknown, adds a tip to put `--` before the

@@ -71,7 +71,7 @@ pub use words::client_info::{Actor, ClientInfo};
 pub use words::error::Error;
 pub use words::founding::{ClusterUuid, Founding, ZXID_BASE_MAX};
 pub use words::ids::{Attempt, FencingToken, LogPosition, RequestKey, SessionId, Term, Zxid};
-pub use words::level::{LEVEL_MAX, LEVEL_MIN, Levels, OtherLevel};
+pub use words::level::{LEVEL_MAX, LEVEL_MIN, Levels, OtherLevel, Program};
 pub use words::limits::Limits;
 pub use words::mode::LockMode;
 pub use words::path::ZPath;

@@ -20,6 +20,16 @@ use crate::{
 };
 
 impl State {
+    /// Calls `update` with the bytes of which a digest of the state is computed. The digest is
+    /// equal on all nodes at equal zxid.
+    pub fn digest_with(&self, mut update: impl FnMut(&[u8])) {
+        for record in self.records() {
+            // The length before each record keeps different splits of equal bytes apart.
+            update(&(record.len() as u64).to_le_bytes());
+            update(&record);
+        }
+    }
+
     /// The state as records, each below 2 MiB with the default limits. The iterator has its own
     /// clone, so the state may change meanwhile.
     pub fn records(&self) -> impl Iterator<Item = Vec<u8>> + Send + 'static {

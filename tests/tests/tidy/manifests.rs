@@ -48,6 +48,14 @@ const OWNED: &[(&str, &[&str])] = &[
 /// Dependencies of the pure core: they do no IO, read no clock and draw no random numbers.
 const PURE: &[&str] = &["bincode", "imbl", "siphasher", "thiserror"];
 
+/// The tables of a manifest that are called `section`: that for all targets, and those for single
+/// targets.
+fn tables<'a>(manifest: &'a Table, section: &str) -> Vec<&'a Table> {
+    let targets = manifest.get("target").and_then(|targets| targets.as_table());
+    let targets = targets.into_iter().flat_map(Table::values).filter_map(|target| target.as_table());
+    [manifest].into_iter().chain(targets).filter_map(|table| table.get(section)?.as_table()).collect()
+}
+
 /// The dependencies of every crate by its name. With `with_tests`, the dependencies of its tests
 /// are among them.
 fn dependencies(with_tests: bool) -> BTreeMap<String, Vec<String>> {
@@ -57,7 +65,7 @@ fn dependencies(with_tests: bool) -> BTreeMap<String, Vec<String>> {
         let Some(package) = table.get("package") else { continue };
         let sections = ["dependencies", "build-dependencies", "dev-dependencies"];
         let sections = sections.iter().take(if with_tests { 3 } else { 2 });
-        let names = sections.filter_map(|section| table.get(*section)?.as_table()).flat_map(Table::keys).cloned();
+        let names = sections.flat_map(|section| tables(&table, section)).flat_map(Table::keys).cloned();
         crates.insert(package["name"].as_str().unwrap().to_owned(), names.collect());
     }
     crates
@@ -127,7 +135,7 @@ fn versions_stand_in_the_root_manifest_only() {
             continue;
         }
         for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
-            for (name, how) in table.get(section).and_then(|table| table.as_table()).into_iter().flatten() {
+            for (name, how) in tables(&table, section).into_iter().flatten() {
                 // A crate may name itself in its tests, to get a feature.
                 if how.get("workspace").is_none() && how.get("path").and_then(|path| path.as_str()) != Some(".") {
                     findings.push(format!("{}: {name} has a version of its own", manifest.path));

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use backup::{Backup, Manifest};
 use clap::{Arg, ArgMatches, Command};
-use replica::Replica;
 
 use super::calendar;
 use super::context::Context;
@@ -194,7 +193,7 @@ pub(crate) fn verify(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let mut backup = open(path)?;
     let state = backup.state().map_err(|error| failed(path, error))?;
     state.check_invariants().map_err(|why| failed(path, format!("its state contradicts itself: {why}")))?;
-    let digest = hex(&Replica::digest(&state));
+    let digest = hex(&backup::digest(&state));
     let manifest = backup.manifest();
     let znodes = state.znode_count();
     let line = format!("good: {} at zxid {}, {znodes} znodes, digest {digest}", manifest.cluster_id, manifest.zxid);

@@ -93,7 +93,7 @@ impl Child {
 /// Returns the longest time of a clean stop with these settings. Returns the default when the
 /// settings are refused, because the node does not start with them.
 fn stop_time_max(config: &Path, serve_args: &[OsString]) -> Duration {
-    let matches = crate::serve_command().no_binary_name(true).try_get_matches_from(serve_args);
+    let matches = crate::serve::command().no_binary_name(true).try_get_matches_from(serve_args);
     // Only these keys are taken from the environment, because the variables of a single node are
     // not passed on.
     let given = matches.map(|matches| config::given(&matches)).unwrap_or_default();

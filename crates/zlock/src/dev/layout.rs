@@ -102,7 +102,7 @@ impl Layout {
         let member =
             |node: &Node| Member { id: node.id, peer_addr: node.peer_addr.clone(), http_addr: node.http_addr.clone() };
         let members: Vec<Member> = self.nodes.iter().map(member).collect();
-        cli::make_certificates(&directory, CLUSTER_ID, &members)?;
+        cli::offline::make_certificates(&directory, CLUSTER_ID, &members)?;
         Ok(directory)
     }
 

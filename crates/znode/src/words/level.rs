@@ -57,6 +57,24 @@ impl fmt::Display for Levels {
     }
 }
 
+/// Program that a node runs: its version, and the format levels that it knows. A format level is a
+/// version of the formats of entries and snapshots. Each node tells both to the other members.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Program {
+    /// The program's version, for people.
+    pub version: String,
+    /// Format levels (versions of the formats of entries and snapshots) that the program knows.
+    pub levels: Levels,
+}
+
+impl Default for Program {
+    /// Describes the program that is running.
+    fn default() -> Self {
+        let next = if cfg!(feature = "next-level") { "+next-level" } else { "" };
+        Program { version: format!("{}{next}", env!("CARGO_PKG_VERSION")), levels: Levels::OWN }
+    }
+}
+
 /// An error: the cluster is at a format level (version of the format of log and snapshots) that a
 /// program does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::io::retry_on_intr;
+use rustix::io::{FdFlags, fcntl_setfd, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, send, sendmsg,
@@ -18,6 +18,9 @@ use rustix::net::{
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+/// The clock that goes on while the machine sleeps, as in `zlock-client`.
+const CLOCK: ClockId = cfg_select! { target_os = "linux" => ClockId::Boottime, _ => ClockId::Monotonic };
 
 /// Message from the supervisor (the `zlock lock` process that holds the session) to the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,8 +64,9 @@ fn line(said: &impl Serialize) -> String {
 /// Sends a message to the watchdog without waiting. If the socket's buffer is full, the message is
 /// dropped: the watchdog is suspended then, and keeps its earlier deadline.
 pub(super) fn send_order(socket: impl AsFd, order: Order) {
-    // Sent without tokio, which does not write to a socket before it has polled it.
-    let _ = send(socket, line(&order).as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    // Sent without tokio, which does not write to a socket before it has polled it. A closed socket
+    // causes no signal, as programs of Rust ignore SIGPIPE.
+    let _ = send(socket, line(&order).as_bytes(), SendFlags::DONTWAIT);
 }
 
 /// Sends the file descriptor of this process's stdin to the watchdog, for the command.
@@ -86,11 +90,13 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
     let mut byte = [0];
     let socket = std::io::stdin();
     let mut bytes = [IoSliceMut::new(&mut byte)];
-    retry_on_intr(|| recvmsg(&socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    retry_on_intr(|| recvmsg(&socket, &mut bytes, &mut control, RecvFlags::empty()))?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(mut fds) = message
             && let Some(fd) = fds.next()
         {
+            // A flag of `recvmsg` would do the same, but only on Linux.
+            fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
             return Ok(fd);
         }
     }
@@ -108,7 +114,7 @@ pub(super) fn report(report: Report) {
 /// Returns the time since the machine was started, including the time for which it slept. All
 /// processes of the machine share this clock.
 pub(super) fn now() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
+    let time = clock_gettime(CLOCK);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 

@@ -1,12 +1,12 @@
-//! Process that the watchdog starts. It asks the kernel to kill it when the watchdog ends, and then
-//! executes the user's command in its own place.
+//! Process that the watchdog starts. On Linux it asks the kernel to kill it when the watchdog ends.
+//! Then it executes the user's command in its own place.
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 
 use clap::{Arg, ArgMatches, Command};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::getppid;
 
 /// Name of the hidden command that runs this process.
 pub(crate) const EXEC: &str = "internal-exec";
@@ -29,10 +29,19 @@ pub(crate) fn command() -> Command {
         .arg(super::words())
 }
 
+/// Asks the kernel to kill this process when its parent ends. Other systems than Linux cannot do
+/// that: there the command goes on after a SIGKILL of the watchdog.
+fn bind_to_parent() -> rustix::io::Result<()> {
+    cfg_select! {
+        target_os = "linux" => { rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)) }
+        _ => { Ok(()) }
+    }
+}
+
 /// Replaces this process by the command. Returns an exit code only when that fails.
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
     if let Some(parent) = matches.get_one::<i32>("parent") {
-        let bound = set_parent_process_death_signal(Some(Signal::KILL));
+        let bound = bind_to_parent();
         // If the parent ended before the call, the kernel will send no signal.
         if bound.is_err() || getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(*parent) {
             return CANNOT_RUN;

@@ -1,14 +1,19 @@
 //! Signals that `zlock lock` passes on to the command.
 
 use std::future::poll_fn;
-use std::ops::RangeInclusive;
+use std::ops::Range;
 use std::task::Poll;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 
-/// Numbers of the real-time signals, except those that the C library reserves.
-const REAL_TIME: RangeInclusive<i32> = if cfg!(target_env = "musl") { 35..=64 } else { 34..=64 };
+/// Numbers of the real-time signals, except those that the C library reserves. Empty on macOS,
+/// which has none.
+const REAL_TIME: Range<i32> = cfg_select! {
+    target_env = "musl" => 35..65,
+    target_os = "linux" => 34..65,
+    _ => 34..34,
+};
 
 /// Listeners for the signals with which users and service managers control a program. Other signals
 /// keep their default action.
@@ -74,7 +79,8 @@ pub(super) fn is_to_end(signal: Signal) -> bool {
 }
 
 /// Returns the signals that were ignored when this program was started, as a bit set. They stay
-/// ignored for this program and the command, so that `nohup` works.
+/// ignored for this program and the command, so that `nohup` works. Empty on systems without the
+/// file in `/proc`.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

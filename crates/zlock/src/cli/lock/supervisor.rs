@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Signal, getpgrp, getpid, set_child_subreaper};
+use rustix::process::{Signal, getpgrp};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -16,7 +16,7 @@ use super::super::failure::Failure;
 use super::control::{Ended, Order, Report, now, send_order, send_stdin, understood};
 use super::deadline::{OnLoss, Plan};
 use super::held::Held;
-use super::process_tree::{Process, descendants, end_all, is_stopped, signal_all};
+use super::process_tree::{Process, adopt_orphans, descendants, end_all, is_stopped, signal_all};
 use super::signals::{Signals, is_to_end, of_number};
 use super::terminal::Terminal;
 use super::watchdog::{Task, WATCHDOG};
@@ -59,7 +59,7 @@ pub(super) async fn supervise(
     let shares_group = Terminal::of_this_process() != Terminal::Absent;
     // If the watchdog is killed, the command's processes become children of this process, so that
     // it can find and kill them.
-    let _ = set_child_subreaper(Some(getpid()));
+    adopt_orphans();
     let spared = descendants(std::process::id(), &[]);
     let until = safe_until(now, || held.safe_for()).unwrap_or_else(now);
     let (mut watchdog, socket) = start(held, until, plan, command, shares_group)

@@ -1,5 +1,10 @@
 //! Detection of this process's controlling terminal.
 
+use std::fs::File;
+
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
+
 /// Relation of this process to its controlling terminal. Stdin and stdout do not matter: a command
 /// in a pipeline can open `/dev/tty`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +20,18 @@ pub(super) enum Terminal {
 
 impl Terminal {
     pub(super) fn of_this_process() -> Terminal {
+        if !cfg!(target_os = "linux") {
+            return Terminal::of_device().unwrap_or(Terminal::Absent);
+        }
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         Terminal::in_stat(&stat).unwrap_or(Terminal::Absent)
+    }
+
+    /// Asks the terminal for its foreground process group; `None` if it cannot be opened. For
+    /// systems without `/proc`.
+    fn of_device() -> Option<Terminal> {
+        let foreground = tcgetpgrp(File::open("/dev/tty").ok()?).ok()?;
+        Some(if foreground == getpgrp() { Terminal::Foreground } else { Terminal::Background })
     }
 
     /// Parses the content of `/proc/PID/stat`; `None` if it is malformed. The fields after the name

@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, waitid};
-use rustix::process::{kill_process_group, pidfd_open, set_child_subreaper};
+use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
 
 use super::control::{Ended, Order, Report, now, receive_stdin, report, understood};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
-use super::process_tree::{end_all, pid, reap, signal_all, signal_group};
+use super::process_tree::{adopt_orphans, end_all, pid, pidfd, reap, signal_all, signal_group};
 use super::signals::{Signals, is_to_end, of_number};
 use super::{LOST, say};
 use crate::own_program;
@@ -63,7 +62,7 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     let Task { what, plan, until, group } = matches.get_one::<Task>("task").expect("it is required").clone();
     // Orphaned processes of the command become children of this process, so that it can find and
     // kill them.
-    let _ = set_child_subreaper(Some(getpid()));
+    adopt_orphans();
     let deadline = Deadline::new(plan, until);
     if plan.on_loss != OnLoss::Warn && deadline.step(now()) != Step::Wait {
         // On a slow machine the deadline may be due already. Then the command is not started.
@@ -148,7 +147,7 @@ impl Watchdog {
     fn pause(&self) -> bool {
         let stdin = std::io::stdin();
         // Without a pidfd, the command's end is noticed at the next check of the clock.
-        let process = pid(self.child.id()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let process = pid(self.child.id()).and_then(|pid| pidfd(pid).ok());
         let mut waits = Vec::new();
         if self.supervised {
             waits.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));

@@ -7,12 +7,12 @@ use clap::{ArgMatches, Command};
 use replica::Member;
 use replica::offline::{Beginning, begin};
 
-use super::backup::{file_arg, file_of, open};
-use super::failure::Failure;
-use super::new_file::failed;
-use super::options::{file, flag, number, option};
-use super::output::Output;
 use super::seeds::{self, Sown};
+use crate::cli::backup::{file_arg, file_of, open};
+use crate::cli::failure::Failure;
+use crate::cli::new_file::failed;
+use crate::cli::options::{file, flag, number, option};
+use crate::cli::output::Output;
 
 pub(crate) fn command() -> Command {
     let prepare = Command::new("prepare")
@@ -88,7 +88,7 @@ fn apply(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
         members: decided.members.into_iter().map(member).collect(),
     };
     let (node_id, data_dir) = (beginning.node_id, beginning.data_dir.clone());
-    super::block_on(begin(beginning, &state))?.map_err(|error| Failure::refused(error.to_string()))?;
+    crate::cli::block_on(begin(beginning, &state))?.map_err(|error| Failure::refused(error.to_string()))?;
     if out.json {
         let (cluster, uuid) = (&manifest.cluster_id, &manifest.cluster_uuid);
         out.document(&serde_json::json!({

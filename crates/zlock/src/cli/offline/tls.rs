@@ -13,10 +13,10 @@ use rcgen::{
 };
 use replica::{Member, node_uri};
 
-use super::failure::Failure;
-use super::new_file::{NewFile, failed};
-use super::options::{file, flag, group, number, option};
-use super::output::Output;
+use crate::cli::failure::Failure;
+use crate::cli::new_file::{NewFile, failed};
+use crate::cli::options::{file, flag, group, number, option};
+use crate::cli::output::Output;
 use crate::config::value::members;
 
 /// Days for which the certificate of an authority is valid.

@@ -5,9 +5,9 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use clap::{Arg, ArgMatches, Command};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-use super::failure::Failure;
-use super::options::flag;
-use super::output::Output;
+use crate::cli::failure::Failure;
+use crate::cli::options::flag;
+use crate::cli::output::Output;
 
 pub(crate) fn command() -> Command {
     Command::new("digest")

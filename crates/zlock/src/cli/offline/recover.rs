@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Command};
 use replica::offline::{Position, Survivor};
 
-use super::calendar;
-use super::failure::Failure;
-use super::options::{file, flag};
-use super::output::Output;
 use super::{restore, seeds};
+use crate::cli::calendar;
+use crate::cli::failure::Failure;
+use crate::cli::options::{file, flag};
+use crate::cli::output::Output;
 
 pub(crate) fn command() -> Command {
     let inspect = "Shows how much of the log the node has, and writes no seed: recover from the node that has most";
@@ -24,7 +24,7 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
     let out = Output::new(matches.get_flag("json"));
     let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it is required");
-    let survivor = super::block_on(Survivor::read(data_dir))?;
+    let survivor = crate::cli::block_on(Survivor::read(data_dir))?;
     let survivor = survivor.map_err(|error| Failure::refused(error.to_string()))?;
     if matches.get_flag("inspect") {
         return inspect(out, &survivor);

@@ -12,11 +12,11 @@ use clap::{ArgMatches, Command};
 use replica::Member;
 use znode::{ClusterUuid, Founding, Restore, RestoreError, State};
 
-use super::calendar;
-use super::failure::Failure;
-use super::new_file::{NewFile, failed};
-use super::options::{file, flag, number, option};
-use super::output::now_ms;
+use crate::cli::calendar;
+use crate::cli::failure::Failure;
+use crate::cli::new_file::{NewFile, failed};
+use crate::cli::options::{file, flag, number, option};
+use crate::cli::output::now_ms;
 use crate::config::value::members;
 
 /// Factor by which a time in milliseconds is multiplied to get a zxid base. Even if a cluster

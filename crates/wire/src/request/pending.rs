@@ -180,7 +180,6 @@ pub(crate) enum Resolution {
 }
 
 impl Resolution {
-    /// The answer to a request that cannot be decoded.
     /// Makes the resolution of a request that cannot be decoded.
     pub(crate) fn undecodable(reason: DecodeError) -> Resolution {
         let code = if reason == DecodeError::TooManyOps { error::BAD_ARGUMENTS } else { error::MARSHALLING };

@@ -121,19 +121,4 @@ mod tests {
         drop(first);
         drop(second.await);
     }
-
-    #[tokio::test]
-    async fn nothing_is_kept_of_addresses_that_have_gone() {
-        let all = Handshakes::new(1);
-        let first = all.enter(addr(1)).await;
-        {
-            let mut given_up = pin!(all.enter(addr(1)));
-            assert!(pending_now(given_up.as_mut()));
-        }
-        assert_eq!(all.of_address.count(), 1);
-        drop(first);
-        assert_eq!(all.of_address.count(), 0);
-        let mut one = pin!(all.enter(addr(2)));
-        assert!(!pending_now(one.as_mut()));
-    }
 }

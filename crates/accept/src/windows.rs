@@ -26,11 +26,14 @@ const LONG_BYTES: usize = 64 << 10;
 /// Size of the window that the long writes of all addresses share, in units.
 const LONG_WINDOW: usize = 512;
 /// Pause after a long write before its units are free again, as a multiple of the time that the
-/// write took. The pause is made only while another address has writes under way. Each unit is then
-/// in use for at most a quarter of the time, unless [`PAUSE_MAX`] shortens the pause.
-const PAUSE: u32 = 3;
+/// write took. The pause is made only while other addresses write. Each unit is then in use for at
+/// most an eighth of the time, unless [`PAUSE_MAX`] shortens the pause. So the long writes of three
+/// nodes take less than half of the leader's time.
+const PAUSE: u32 = 7;
 /// Longest pause after a long write.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Time for which an address counts as one that writes, after it has begun a write.
+const RECENT: Duration = Duration::from_secs(1);
 
 /// Windows for the writes of a server: one for each address, and one for the long writes of all
 /// addresses.
@@ -38,24 +41,33 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub struct WriteWindows {
     windows: Arc<Windows>,
     long: Arc<Semaphore>,
+    latest: Arc<Mutex<LatestWrites>>,
+}
+
+/// Times of the latest writes. They tell for each address when another address wrote last.
+#[derive(Debug, Default)]
+struct LatestWrites {
+    /// Address and time of the latest write. The address is `None` for all exempt addresses.
+    newest: Option<(Option<IpAddr>, Instant)>,
+    /// Time of the latest write of all addresses but that of `newest`.
+    of_others: Option<Instant>,
 }
 
 /// Permission for one write: its units in the window of its address and, for a long write, in the
 /// window for all long writes. A drop frees them.
 #[derive(Debug)]
 pub struct WritePass {
-    /// Share of a long write in the window for all addresses; `None` for a short write. Declared
-    /// before `_of_address`, so that it is dropped first: its drop counts the addresses with writes
-    /// under way, and the write's own address must still be among them.
-    _long: Option<LongPass>,
     _of_address: Pass,
+    /// Share of a long write in the window for all addresses; `None` for a short write.
+    _long: Option<LongPass>,
 }
 
-/// Units of a long write in the window for all long writes. While another address has writes under
-/// way, the drop frees them only after a pause.
+/// Units of a long write in the window for all long writes. While other addresses write, the drop
+/// frees them only after a pause.
 #[derive(Debug)]
 struct LongPass {
-    windows: Arc<Windows>,
+    latest: Arc<Mutex<LatestWrites>>,
+    addr: Option<IpAddr>,
     began: Instant,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -85,7 +97,8 @@ struct Taken {
 
 impl Default for WriteWindows {
     fn default() -> WriteWindows {
-        WriteWindows { windows: Windows::new(WRITE_WINDOW), long: Arc::new(Semaphore::new(LONG_WINDOW)) }
+        let long = Arc::new(Semaphore::new(LONG_WINDOW));
+        WriteWindows { windows: Windows::new(WRITE_WINDOW), long, latest: Arc::default() }
     }
 }
 
@@ -94,6 +107,8 @@ impl WriteWindows {
     /// same address. A long write also waits for room in the window for all long writes, where each
     /// address has at most one write. `None` stands for an exempt address.
     pub async fn enter(&self, addr: Option<IpAddr>, bytes: usize) -> WritePass {
+        let addr = addr.map(source);
+        self.latest.lock().expect("nothing panics under this guard").note(addr, Instant::now());
         let units = u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX);
         let is_long = bytes > LONG_BYTES;
         let of_address = self.windows.enter(addr, if is_long { u32::MAX } else { units }).await;
@@ -101,11 +116,28 @@ impl WriteWindows {
             let units = units.min(u32::try_from(LONG_WINDOW).unwrap_or(u32::MAX));
             // The semaphore is never closed.
             let permit = Arc::clone(&self.long).acquire_many_owned(units).await.ok();
-            Some(LongPass { windows: Arc::clone(&self.windows), began: Instant::now(), permit })
+            Some(LongPass { latest: Arc::clone(&self.latest), addr, began: Instant::now(), permit })
         } else {
             None
         };
-        WritePass { _long: long, _of_address: of_address }
+        WritePass { _of_address: of_address, _long: long }
+    }
+}
+
+impl LatestWrites {
+    fn note(&mut self, addr: Option<IpAddr>, now: Instant) {
+        if let Some((newest, at)) = self.newest
+            && newest != addr
+        {
+            self.of_others = Some(at);
+        }
+        self.newest = Some((addr, now));
+    }
+
+    /// Tells whether another address than `addr` has begun a write in the last [`RECENT`].
+    fn others_write(&self, addr: Option<IpAddr>, now: Instant) -> bool {
+        let of_others = self.newest.and_then(|(newest, at)| if newest == addr { self.of_others } else { Some(at) });
+        of_others.is_some_and(|at| now < at + RECENT)
     }
 }
 
@@ -129,11 +161,6 @@ impl Windows {
         Pass { _taken: Some(taken) }
     }
 
-    /// Number of addresses that have requests under way.
-    pub(crate) fn count(&self) -> usize {
-        self.of.lock().expect("nothing panics under this guard").len()
-    }
-
     fn window(&self, source: IpAddr) -> Arc<Semaphore> {
         let mut windows = self.of.lock().expect("nothing panics under this guard");
         Arc::clone(windows.entry(source).or_insert_with(|| Arc::new(Semaphore::new(self.units as usize))))
@@ -144,9 +171,9 @@ impl Drop for LongPass {
     fn drop(&mut self) {
         let pause = (self.began.elapsed() * PAUSE).min(PAUSE_MAX);
         let permit = self.permit.take();
-        if self.windows.count() > 1
-            && let Ok(runtime) = Handle::try_current()
-        {
+        let others_write =
+            self.latest.lock().expect("nothing panics under this guard").others_write(self.addr, Instant::now());
+        if others_write && let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 sleep(pause).await;
                 drop(permit);
@@ -213,9 +240,25 @@ mod tests {
         let second = writes.enter(addr(1), LONG).await;
         assert!(ended.elapsed() >= PAUSE * took, "{:?}", ended.elapsed());
         drop(other);
-        advance(took).await;
+        advance(RECENT).await;
         drop(second);
-        writes.enter(addr(1), LONG).now_or_never().expect("no other address has writes on their way");
+        writes.enter(addr(1), LONG).now_or_never().expect("no other address has written for a while");
+    }
+
+    /// Short writes of another address may begin and end while a long write is under way.
+    #[tokio::test(start_paused = true)]
+    async fn long_writes_pause_for_an_address_that_wrote_a_moment_ago() {
+        let writes = WriteWindows::default();
+        for other in [addr(2), None] {
+            drop(writes.enter(other, 1).await);
+            for _ in 0..2 {
+                let long = writes.enter(addr(1), LONG).await;
+                advance(Duration::from_millis(20)).await;
+                drop(long);
+                assert!(writes.enter(addr(1), LONG).now_or_never().is_none());
+            }
+            advance(RECENT).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -255,7 +298,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn one_that_gave_up_waiting_leaves_nothing() {
         let writes = WriteWindows::default();
         let long = writes.enter(addr(1), LONG).await;
@@ -263,6 +306,6 @@ mod tests {
         assert!(writes.enter(addr(2), LONG).now_or_never().is_none());
         drop(long);
         assert!(writes.windows.of.lock().unwrap().is_empty());
-        writes.enter(addr(3), LONG).now_or_never().expect("none is before it");
+        tokio::time::timeout(PAUSE_MAX, writes.enter(addr(3), LONG)).await.expect("none is before it");
     }
 }

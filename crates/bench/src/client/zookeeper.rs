@@ -208,6 +208,11 @@ impl ZooKeeper {
         }
     }
 
+    /// Waits until the server ends the connection.
+    pub(crate) async fn ended(&self) {
+        self.link.ended().await;
+    }
+
     /// Sends a ping, and does not wait for the answer.
     pub(crate) async fn send_ping(&mut self) -> Result<(), Error> {
         self.link.out.extend(packet(xid::PING, &Request::Ping));

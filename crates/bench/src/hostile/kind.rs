@@ -61,7 +61,7 @@ pub(crate) enum Kind {
     UnreadData,
     /// 600 connections that request listings of 1,000 locks and do not read the answers.
     UnreadPages,
-    /// 4,096 long polls at each node.
+    /// 4,096 long polls and 1,024 sessions of ZooKeeper clients at each node.
     LongPolls,
     /// 4,096 long polls at each node, each with request headers of 15 KB.
     LongHeads,
@@ -157,7 +157,10 @@ impl Kind {
             Kind::WatchStorms => wire::change_what_many_watch(target, until, tally).await,
             Kind::UnreadData => http::leave_data_unread(target, until, tally).await,
             Kind::UnreadPages => http::leave_pages_unread(target, until, tally).await,
-            Kind::LongPolls => http::hold(target, 4_096 * target.rest.len(), http::POLL, "\r\n", until, tally).await,
+            Kind::LongPolls => {
+                let polls = http::hold(target, 4_096 * target.rest.len(), http::POLL, "\r\n", until, tally);
+                tokio::join!(polls, wire::hold_sessions(target, 1_024 * target.wire.len(), until, tally));
+            }
             Kind::LongHeads => {
                 let rest = format!("x-filler: {}\r\n\r\n", "x".repeat(15_000));
                 http::hold(target, 4_096 * target.rest.len(), http::POLL, &rest, until, tally).await;

@@ -7,7 +7,7 @@ use jute::{
     Acl, AddWatchRequest, CreateRequest, MultiOp, PathOnly, PathVersion, PathWatch, Request, SetDataRequest,
     SetWatches, create_flags, error, op,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::attack::{Tally, Target, swarm};
 use crate::client::{Link, ZooKeeper};
@@ -38,6 +38,8 @@ const EXPIRING_ZNODES: usize = 79_000;
 /// Timeout of the sessions that expire together, in milliseconds.
 const EXPIRING_MS: i32 = 6_000;
 const SESSION_MS: i32 = 60_000;
+/// Interval of the pings that keep a session of [`SESSION_MS`] alive.
+const PING: Duration = Duration::from_secs(20);
 /// Number of connections to each node that send nothing.
 const SILENT: usize = 4_200;
 /// Interval at which a client that reads nothing checks its connection.
@@ -200,6 +202,19 @@ pub(crate) async fn stay_silent(target: &Target, until: Instant, tally: &Tally) 
         let link = Link::open_from(target.source(number), addr).await?;
         tally.sent(1);
         link.ended().await;
+        Err(Error::Gone)
+    })
+    .await;
+}
+
+/// Opens sessions, and keeps them alive as ZooKeeper clients do.
+pub(crate) async fn hold_sessions(target: &Target, count: usize, until: Instant, tally: &Tally) {
+    swarm(count, until, tally, |number| async move {
+        let mut client = target.wire(number, SESSION_MS).await?;
+        tally.sent(1);
+        while timeout(PING, client.ended()).await.is_err() {
+            client.send_ping().await?;
+        }
         Err(Error::Gone)
     })
     .await;

@@ -63,10 +63,12 @@ def run(words, limit_s=None, end=lambda pid: os.killpg(pid, signal.SIGKILL), **m
     try:
         told, _ = child.communicate(timeout=limit_s)
         return child.returncode, told
-    except subprocess.TimeoutExpired:
+    except BaseException as stopped:
         end(child.pid)
         child.wait()
-        return None, ""
+        if isinstance(stopped, subprocess.TimeoutExpired):
+            return None, ""
+        raise
 
 
 class Bench:
@@ -191,6 +193,8 @@ def main():
     parser.add_argument("--store", default="store")
     parser.add_argument("--out")
     args = parser.parse_args()
+    # As with an interrupt, the copy and the program that runs do not stay.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows, missed = ["| bug | list | found by | |", "|---|---|---|---|"], []
     with tempfile.TemporaryDirectory() as directory:
         tree = pathlib.Path(directory) / "tree"

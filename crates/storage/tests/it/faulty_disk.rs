@@ -85,7 +85,8 @@ fn what_was_acknowledged_survives_power_losses() {
     let mut told = Told::default();
     let (parent, mut dir) = begun(&mut told);
     let shadow = parent.path().join("shadow");
-    for loss in 0..rounds(20, 40) {
+    let losses = rounds(20, 40);
+    for loss in 0..losses {
         std::fs::create_dir(&shadow).unwrap();
         shadow::record_all(&shadow, &dir).unwrap();
         let env = with_fault("FAULTY_DISK_SHADOW", shadow.to_str().unwrap().into());
@@ -99,5 +100,5 @@ fn what_was_acknowledged_survives_power_losses() {
         std::fs::remove_dir_all(&shadow).unwrap();
         std::fs::remove_dir_all(std::mem::replace(&mut dir, survived)).unwrap();
     }
-    assert!(told.facts > 100, "{} facts", told.facts);
+    assert!(told.facts > 5 * losses, "{} facts", told.facts);
 }

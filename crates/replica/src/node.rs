@@ -11,7 +11,6 @@ use accept::{MutualAcceptor, Seldom};
 use openraft::SnapshotPolicy;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::storage::RaftLogStorage;
-use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -264,7 +263,7 @@ impl Node {
         L: RaftLogStorage<TypeConfig>,
     {
         config.check()?;
-        let MemoryParts { snapshots, meta, fatal } = machine.disk;
+        let storage::simulation::Parts { snapshots, meta, fatal } = machine.disk;
         let disk = Disk { fatal, storage: None };
         let (log, log_writes) = (machine.log, machine.log_writes);
         let host = Host::Simulated(machine.world);

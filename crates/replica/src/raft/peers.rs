@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use accept::Mutex;
 use futures_util::future::join_all;
 use storage::{Durations, StoredMembership, WORK};
 use tokio::sync::Notify;
@@ -78,7 +79,7 @@ impl SendFailures {
     /// from that of the try before.
     fn note(&self, failed: Option<io::ErrorKind>) -> bool {
         self.count.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
-        std::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), failed) != failed
+        std::mem::replace(&mut *self.last.lock(), failed) != failed
     }
 }
 

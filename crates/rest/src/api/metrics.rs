@@ -5,7 +5,6 @@
 //! measured for a scrape (`process.rs`).
 
 use std::fmt::{Display, Write as _};
-use std::sync::PoisonError;
 
 use accept::{Certificates, LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
@@ -50,7 +49,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     connections(&mut text, &status);
     certificates(&mut text, &call.door.config.certificates);
     steps(&mut text);
-    backups(&mut text, *call.door.backups.last.lock().unwrap_or_else(PoisonError::into_inner));
+    backups(&mut text, *call.door.backups.last.lock());
     for (name, kind, help, value) in process::measures().await {
         let _ = writeln!(text.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }

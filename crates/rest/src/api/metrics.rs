@@ -87,7 +87,7 @@ impl Text {
     fn histogram(&mut self, name: &str, labels: &[(&str, &str)], durations: &Durations) {
         let (bucket, mut all) = (format!("{name}_bucket"), 0);
         for (bound, count) in durations.buckets() {
-            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.as_secs_f64().to_string());
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
             let le = [("le", bound.as_str())];
             self.labelled(&bucket, &[labels, &le].concat(), count);
             all = count;
@@ -321,7 +321,7 @@ fn steps(text: &mut Text) {
     let help = "Durations of steps above 200 us that serve clients, on the threads that clients share with Raft.";
     text.begin("long_step_seconds", "histogram", help);
     let mut count = 0;
-    let bounds = LONG_STEPS[1..].iter().map(|bound| bound.as_secs_f64().to_string()).chain(["+Inf".to_owned()]);
+    let bounds = LONG_STEPS[1..].iter().map(|bound| bound.to_string()).chain(["+Inf".to_owned()]);
     for (bound, steps) in bounds.zip(times.long()) {
         count += steps;
         text.labelled("long_step_seconds_bucket", &[("le", &bound)], count);

@@ -86,7 +86,7 @@ pub use raft::runtime::{Random, Runtime, random_uuid, seed_random};
 pub use raft::types::{
     Command, Entry, LogId, Member, Membership, Outcome, Payload, SnapshotMeta, StoredMembership, TypeConfig, Vote,
 };
-pub use seeding::{Seed, owner_of};
+pub use seeding::Seed;
 pub use snapshots::manifest::Manifest;
 pub use snapshots::snapshot::{Records, Snapshot};
 pub use snapshots::snapshot_receiver::SnapshotReceiver;

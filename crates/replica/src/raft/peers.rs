@@ -107,23 +107,24 @@ struct PeerTable {
     by_id: BTreeMap<u64, Arc<Peer>>,
     /// Counts of sent snapshots and of lost entries, summed over the peers that are no members any
     /// more.
-    gone: Tally,
+    gone: PeerTally,
 }
 
-/// Counts of sent snapshots and of lost entries, each summed over all peers.
+/// Counts of sent snapshots and of lost entries since this node started, each summed over all peers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub struct PeerTally {
     /// Number of snapshots that peers have received.
-    pub(crate) snapshots_sent: u64,
+    pub snapshots_sent: u64,
     /// Number of failures to send a snapshot to a peer.
-    pub(crate) snapshot_send_failures: u64,
-    /// Number of times that a peer turned out to have lost entries that it had acknowledged.
-    pub(crate) entries_lost: u64,
+    pub snapshot_send_failures: u64,
+    /// Number of times that a peer turned out to have lost entries that it had acknowledged to this
+    /// leader.
+    pub entries_lost: u64,
 }
 
-impl Tally {
-    fn with(self, peer: &Peer) -> Tally {
-        Tally {
+impl PeerTally {
+    fn with(self, peer: &Peer) -> PeerTally {
+        PeerTally {
             snapshots_sent: self.snapshots_sent + peer.sent.load(Ordering::Relaxed),
             snapshot_send_failures: self.snapshot_send_failures + peer.send_failures.count.load(Ordering::Relaxed),
             entries_lost: self.entries_lost + peer.following.losses(),
@@ -293,7 +294,7 @@ impl Peers {
 
     /// Counts of sent snapshots and of lost entries since this node started, each summed over all
     /// peers.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> PeerTally {
         let table = self.table();
         table.by_id.values().fold(table.gone, |tally, peer| tally.with(peer))
     }

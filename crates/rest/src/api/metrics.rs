@@ -148,7 +148,7 @@ fn log(text: &mut Text, status: &NodeStatus) {
     let help = "1 while a write to the log waits for the disk for longer than allowed; else 0.";
     text.gauge("disk_stalled", help, u8::from(status.disk_stalls));
     let help = "Times that another member had lost entries that it had acknowledged to this leader.";
-    text.counter("peer_log_losses_total", help, status.peer_losses);
+    text.counter("peer_log_losses_total", help, status.peers.entries_lost);
     let help = "Zxid of the last entry up to which the node's state is known to agree with a majority of the voters.";
     text.gauge("agreed_zxid", help, status.agreed);
     let help = "Members whose state differed from that of a majority when they last answered.";
@@ -164,9 +164,9 @@ fn log(text: &mut Text, status: &NodeStatus) {
     let help = "Snapshots of its own state that the node has written since it started.";
     text.counter("snapshots_built_total", help, status.counts.snapshots_built);
     let help = "Snapshots that the node has sent to followers since it started.";
-    text.counter("snapshots_sent_total", help, status.snapshots_sent);
+    text.counter("snapshots_sent_total", help, status.peers.snapshots_sent);
     let help = "Failures to send a snapshot to a follower since the node started; the node tries again.";
-    text.counter("snapshot_send_failures_total", help, status.snapshot_send_failures);
+    text.counter("snapshot_send_failures_total", help, status.peers.snapshot_send_failures);
     let help = "Snapshots of leaders that have replaced the node's own state since it started.";
     text.counter("snapshots_installed_total", help, status.counts.snapshots_installed);
     let help = "Writes of the node's clients that are proposed and not answered yet.";
@@ -321,7 +321,7 @@ fn steps(text: &mut Text) {
     let help = "Durations of steps above 200 us that serve clients, on the threads that clients share with Raft.";
     text.begin("long_step_seconds", "histogram", help);
     let mut count = 0;
-    let bounds = LONG_STEPS[1..].iter().map(|bound| bound.to_string()).chain(["+Inf".to_owned()]);
+    let bounds = LONG_STEPS[1..].iter().map(|bound| bound.as_secs_f64().to_string()).chain(["+Inf".to_owned()]);
     for (bound, steps) in bounds.zip(times.long()) {
         count += steps;
         text.labelled("long_step_seconds_bucket", &[("le", &bound)], count);

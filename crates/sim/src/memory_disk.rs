@@ -31,7 +31,7 @@ struct Contents {
     boot: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Write {
     Insert { tree: Option<u64>, key: Vec<u8>, value: Vec<u8> },
     RemoveAll { tree: Option<u64> },
@@ -48,7 +48,7 @@ impl MemoryDisk {
             (contents.boot, contents.trees.is_empty())
         };
         let database = MemoryDatabase { disk: self.clone(), boot };
-        let place = Arc::new(MemoryPlace { tree: database.tree(None) });
+        let place = Arc::new(database.tree(None));
         storage::simulation::open(place, database, identity, is_new)
     }
 
@@ -117,10 +117,10 @@ impl MemoryDatabase {
         if contents.boot == self.boot { Ok(contents) } else { Err(io::Error::other("the machine has lost power")) }
     }
 
-    fn write(&self, now: Write, later: Write) -> io::Result<()> {
+    fn write(&self, write: Write) -> io::Result<()> {
         let mut contents = self.contents()?;
-        apply(&mut contents.trees, now);
-        contents.unsynced.push_back(later);
+        apply(&mut contents.trees, write.clone());
+        contents.unsynced.push_back(write);
         Ok(())
     }
 }
@@ -145,8 +145,7 @@ impl Engine for MemoryDatabase {
     }
 
     fn remove(&self, number: u64) -> io::Result<()> {
-        let write = || Write::RemoveAll { tree: Some(number) };
-        self.write(write(), write())
+        self.write(Write::RemoveAll { tree: Some(number) })
     }
 
     fn numbers(&self) -> io::Result<Vec<u64>> {
@@ -172,8 +171,7 @@ impl Tree for MemoryTree {
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        let write = || Write::Insert { tree: self.number, key: key.into(), value: value.into() };
-        self.database.write(write(), write())
+        self.database.write(Write::Insert { tree: self.number, key: key.into(), value: value.into() })
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -185,20 +183,15 @@ impl Tree for MemoryTree {
     }
 }
 
-/// The node's small records, as keys of one map on the disk.
-#[derive(Debug)]
-struct MemoryPlace {
-    tree: MemoryTree,
-}
-
-impl Place for MemoryPlace {
+/// The node's small records are keys of one map on the disk.
+impl Place for MemoryTree {
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        self.tree.get(name.as_bytes())
+        self.get(name.as_bytes())
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.tree.insert(name.as_bytes(), bytes)?;
-        self.tree.database.sync()
+        self.insert(name.as_bytes(), bytes)?;
+        self.database.sync()
     }
 }
 

@@ -110,7 +110,8 @@ struct PeerTable {
     gone: PeerTally,
 }
 
-/// Counts of sent snapshots and of lost entries since this node started, each summed over all peers.
+/// Counts of sent snapshots and of lost entries since this node started, each summed over all
+/// peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerTally {
     /// Number of snapshots that peers have received.

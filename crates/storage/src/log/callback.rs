@@ -40,8 +40,8 @@ pub(crate) enum Done {
     Opener(std::sync::mpsc::SyncSender<io::Result<()>>),
 }
 
-/// Function that reports the result of a flush to the appends that it makes durable. Its drop without
-/// a call reports that the flush thread has ended.
+/// Function that reports the result of a flush to the appends that it makes durable. Its drop
+/// without a call reports that the flush thread has ended.
 pub(crate) type TellAppends = Box<dyn FnOnce(&io::Result<()>) + Send>;
 
 impl raft_log::Callback for WalCallback {

@@ -1,10 +1,11 @@
 //! Certificates that a node shows at its ports: reloads of their files, and their expiry.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::acceptor::Acceptor;
+use crate::mutex::Mutex;
 use crate::mutual::MutualTls;
 
 /// Days before the end of a certificate's validity at which a line is logged.
@@ -111,7 +112,7 @@ impl Certificate {
             CertificateFiles::Peers(tls) => tls.reload(),
         };
         let port = self.port;
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         let error = reloaded.as_ref().err().map(ToString::to_string);
         if let Some(error) = error.as_ref() {
             self.failures.fetch_add(1, Relaxed);

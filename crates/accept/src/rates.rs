@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::mutex::Mutex;
 use crate::networks::source;
 
 /// Capacity of a bucket, as the time in which an empty bucket becomes full. After a pause, an
@@ -47,7 +47,7 @@ impl Rates {
             return true;
         }
         let (source, now) = (source(addr), Instant::now());
-        let mut buckets = self.buckets.lock().expect("nothing panics under this guard");
+        let mut buckets = self.buckets.lock();
         let Buckets { full_at, looked_at } = &mut *buckets;
         if full_at.len() >= ADDRESSES_MAX && !full_at.contains_key(&source) {
             if looked_at.is_none_or(|looked_at| looked_at + LOOK_EVERY <= now) {
@@ -91,9 +91,9 @@ mod tests {
         for n in 0..2 * ADDRESSES_MAX as u32 {
             assert!(rates.take(std::net::Ipv4Addr::from(n).into()));
         }
-        assert_eq!(rates.buckets.lock().unwrap().full_at.len(), ADDRESSES_MAX);
+        assert_eq!(rates.buckets.lock().full_at.len(), ADDRESSES_MAX);
         tokio::time::advance(AHEAD_MAX).await;
         assert!(rates.take([203, 0, 113, 1].into()));
-        assert_eq!(rates.buckets.lock().unwrap().full_at.len(), 1);
+        assert_eq!(rates.buckets.lock().full_at.len(), 1);
     }
 }

@@ -1,10 +1,11 @@
 //! Limit on log lines that could come often, for example because of a caller that is no member: at
 //! most one line in [`PAUSE`], which has the number of occurrences since the line before.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::mutex::Mutex;
 
 /// Shortest time between two log lines.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -19,7 +20,7 @@ impl Seldom {
     /// Counts one more occurrence. Returns the number since the last log line if a line is to be
     /// written now, and otherwise `None`.
     pub fn note(&self, now: Instant) -> Option<u64> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         told.1 += 1;
         if told.0.is_some_and(|at| now < at + PAUSE) {
             return None;

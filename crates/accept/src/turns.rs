@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop::has_budget_remaining;
 
 use crate::backlog::Backlog;
+use crate::mutex::Mutex;
 use crate::step_times::StepTimes;
 
 /// Time for which a [`Runner`] polls connections' tasks before it yields to the runtime's other
@@ -58,7 +59,7 @@ impl Seat {
     }
 
     fn group(&self) -> Group {
-        *self.0.lock().expect("nothing panics under this guard")
+        *self.0.lock()
     }
 }
 
@@ -140,14 +141,12 @@ impl Turns {
         task.detach();
         runnable.schedule();
     }
-}
 
-impl Turns {
     /// Moves the task of `seat` to another group, from its next poll on. Must be called by the task
     /// itself: a running task is in no queue, so it need not be removed from its old group's queue.
     pub(crate) fn sit(&self, seat: &Seat, group: Group) {
         let mut inner = self.0.lock();
-        let before = std::mem::replace(&mut *seat.0.lock().expect("nothing panics under this guard"), group);
+        let before = std::mem::replace(&mut *seat.0.lock(), group);
         if before == group || inner.is_closed {
             return;
         }
@@ -177,7 +176,7 @@ impl Drop for Counted {
 
 impl Lines {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().expect("nothing panics under this guard")
+        self.0.lock()
     }
 
     /// Appends a ready task to the queue of its group, and wakes a runner.

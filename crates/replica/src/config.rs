@@ -180,9 +180,7 @@ impl Config {
     pub(crate) fn sure_ms(&self) -> u64 {
         self.lease_ms() * 3 / 4
     }
-}
 
-impl Config {
     /// Timeout of one round trip between peers, after which the peer counts as lost.
     pub(crate) fn peer_timeout(&self) -> Duration {
         Duration::from_millis(self.peer_timeout_ms)

@@ -140,6 +140,7 @@ pub use operate::health::{Health, MemberHealth, Part};
 pub use operate::status::{Check, Followers, Leader, NodeStatus, Readiness, Role, SnapshotStatus};
 pub use operate::upgrade::FinalizeOutcome;
 pub use programs::{MemberProgram, UpgradeStatus};
+pub use raft::peers::PeerTally;
 pub use raft::transport::MEMBERS_MAX;
 pub use read::Consistency;
 pub use reception::Reception;

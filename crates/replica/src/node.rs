@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use accept::{MutualAcceptor, Seldom};
+use accept::{Mutex, MutualAcceptor, Seldom};
 use openraft::SnapshotPolicy;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::storage::RaftLogStorage;
-use storage::memory::MemoryParts;
 use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -264,7 +263,7 @@ impl Node {
         L: RaftLogStorage<TypeConfig>,
     {
         config.check()?;
-        let MemoryParts { snapshots, meta, fatal } = machine.disk;
+        let storage::simulation::Parts { snapshots, meta, fatal } = machine.disk;
         let disk = Disk { fatal, storage: None };
         let (log, log_writes) = (machine.log, machine.log_writes);
         let host = Host::Simulated(machine.world);
@@ -334,7 +333,7 @@ impl Node {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.lock().expect("nothing panics under this guard").spawn(task);
+        self.tasks.lock().spawn(task);
     }
 
     /// Spawns a task that ends at an await when the node stops.
@@ -355,17 +354,17 @@ impl Node {
             self.consensus.give_leadership_away().await;
         }
         self.life.stop();
-        let mut tasks = std::mem::take(&mut *self.tasks.lock().expect("nothing panics under this guard"));
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
         while tasks.join_next().await.is_some() {}
         if let Err(error) = self.consensus.raft.shutdown().await {
             tracing::warn!(%error, "raft did not end well");
         }
-        let gone = self.state_machine_gone.lock().expect("nothing panics under this guard").take();
+        let gone = self.state_machine_gone.lock().take();
         if let Some(mut gone) = gone {
             gone.recv().await;
         }
         self.proposer.space.release();
-        let disk = self.disk.lock().expect("nothing panics under this guard").take();
+        let disk = self.disk.lock().take();
         let closing = disk.as_ref().and_then(|disk| disk.storage.as_ref()).map(Storage::closing);
         // Closing may wait for the disk.
         let close = move || {
@@ -439,7 +438,7 @@ fn raft_config(config: &Config) -> Result<openraft::Config, StartError> {
 /// Makes the node fail when its storage or Raft has failed, or when the cluster is at a format
 /// level that this program does not know.
 async fn watch_failure(node: Arc<Node>) {
-    let fatal = node.disk.lock().expect("nothing panics under this guard").as_ref().map(|disk| disk.fatal.clone());
+    let fatal = node.disk.lock().as_ref().map(|disk| disk.fatal.clone());
     let Some(fatal) = fatal else { return };
     let mut metrics = node.consensus.raft.metrics();
     let raft_ended = async {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use storage::LogWrites;
-use storage::memory::MemoryParts;
+use storage::simulation::Parts;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
@@ -38,5 +38,5 @@ pub struct Machine<L> {
     /// Counts of the log's writes that have begun, and of those that are on disk.
     pub log_writes: LogWrites,
     /// Stores of the node's snapshots and of its identity.
-    pub disk: MemoryParts,
+    pub disk: Parts,
 }

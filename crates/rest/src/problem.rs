@@ -271,6 +271,16 @@ impl Problem {
         self
     }
 
+    /// Makes a 410: `since` is beyond every zxid of this cluster. That happens after a restore from
+    /// an older backup.
+    pub(crate) fn events_ahead(zxid: Zxid) -> Problem {
+        let detail = format!(
+            "`since` is beyond all that the cluster has committed, which is {zxid}: it is of another history; read \
+             afresh, then ask from that zxid on"
+        );
+        Problem::new(ProblemType::EventsGone, detail).since(zxid)
+    }
+
     /// Builds the JSON document of the answer. `zxid` is used if the problem has no zxid yet.
     fn document(&self, zxid: Zxid) -> zlock_client::api::Problem {
         let Extra { ended, ended_session, cycle, holder } = self.extra.as_deref().cloned().unwrap_or_default();
@@ -381,18 +391,6 @@ impl From<WaitEnd> for Problem {
             WaitEnd::CannotServe => Problem::unavailable(end.to_string(), RETRY_AFTER_MS),
             WaitEnd::Stopped => Problem::stopping(),
         }
-    }
-}
-
-impl Problem {
-    /// Makes a 410: `since` is beyond every zxid of this cluster. That happens after a restore from
-    /// an older backup.
-    pub(crate) fn events_ahead(zxid: Zxid) -> Problem {
-        let detail = format!(
-            "`since` is beyond all that the cluster has committed, which is {zxid}: it is of another history; read \
-             afresh, then ask from that zxid on"
-        );
-        Problem::new(ProblemType::EventsGone, detail).since(zxid)
     }
 }
 

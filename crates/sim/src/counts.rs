@@ -112,7 +112,7 @@ impl Watcher {
                 *seen = Seen { boot, purged, ..Seen::default() };
             }
             let counts = status.counts;
-            let snapshots = [counts.snapshots_built, status.snapshots_sent, counts.snapshots_installed];
+            let snapshots = [counts.snapshots_built, status.peers.snapshots_sent, counts.snapshots_installed];
             for at in 0..SNAPSHOTS.len() {
                 self.counts.note(SNAPSHOTS[at], snapshots[at].saturating_sub(seen.snapshots[at]));
             }

@@ -10,7 +10,7 @@
 //! network/     links, connections, deliveries    member_faults.rs         members come, go and are replaced
 //! votes.rs     votes on the nodes' disks         invariants/              conditions that must always be true
 //! programs.rs  older and newer programs
-//! log_disk.rs  a log that can lose its end
+//! log_disk.rs  a log that can lose its end        memory_disk.rs          the disk of snapshots and identity
 //! ```
 //!
 //! docs/dev/simulation.md explains the method and its limits.
@@ -28,6 +28,7 @@ mod lease_faults;
 pub mod log_disk;
 pub mod machine;
 mod member_faults;
+pub mod memory_disk;
 pub mod network;
 pub mod observation;
 mod operator;

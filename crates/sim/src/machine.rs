@@ -9,7 +9,6 @@ use std::time::Duration;
 use replica::simulation::{self, Duplex, Machine};
 use replica::{Config, Consistency, Member, NodeStatus, Order, Program, Replica};
 use storage::Identity;
-use storage::memory::MemoryDisk;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -18,6 +17,7 @@ use znode::{Levels, Request, State, Term};
 use crate::call::{self, Call, CallId};
 use crate::hub::{Event, Hub};
 use crate::log_disk::LogDisk;
+use crate::memory_disk::MemoryDisk;
 use crate::network::{Door, MachineId};
 use crate::observation::Standing;
 

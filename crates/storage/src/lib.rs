@@ -32,7 +32,7 @@
 //! ```text
 //! storage.rs   opens a data directory and checks that its parts fit together
 //! seeding.rs   makes a data directory whose whole history is a snapshot
-//! memory.rs    a disk in memory, for simulations; no other file uses it
+//! simulation.rs  opens the storage of a simulated node; no other file uses it
 //!
 //! log/         log_store.rs the log as openraft sees it · flushes.rs groups appends into flushes
 //!              callback.rs the end of a flush · wal.rs records in raft-log's types
@@ -65,9 +65,9 @@ mod error;
 mod failpoint;
 mod fatal;
 mod log;
-pub mod memory;
 mod raft;
 mod seeding;
+pub mod simulation;
 mod snapshots;
 mod storage;
 
@@ -86,7 +86,7 @@ pub use raft::runtime::{Random, Runtime, random_uuid, seed_random};
 pub use raft::types::{
     Command, Entry, LogId, Member, Membership, Outcome, Payload, SnapshotMeta, StoredMembership, TypeConfig, Vote,
 };
-pub use seeding::{Seed, owner_of};
+pub use seeding::Seed;
 pub use snapshots::manifest::Manifest;
 pub use snapshots::snapshot::{Records, Snapshot};
 pub use snapshots::snapshot_receiver::SnapshotReceiver;

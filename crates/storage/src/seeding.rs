@@ -5,7 +5,6 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::directory::node_meta::{Identity, NodeMeta};
 use crate::error::{Doing, Error};
 use crate::raft::types::{SnapshotMeta, Vote};
 use crate::storage::{Storage, StorageConfig};
@@ -73,13 +72,4 @@ fn check_empty(dir: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Reads the identity of the node that owns a data directory, without opening the storage; `None`
-/// for a directory without data.
-///
-/// # Errors
-/// As [`Storage::open`].
-pub fn owner_of(dir: &Path) -> Result<Option<Identity>, Error> {
-    NodeMeta::identity_in(dir)
 }

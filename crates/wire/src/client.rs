@@ -14,10 +14,11 @@ pub(crate) mod select_lazy;
 pub(crate) mod shared_bytes;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use accept::Mutex;
 use jute::{Record, ReplyHeader, framed};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -112,12 +113,12 @@ impl Client {
 
     /// Returns the identities that the client has proven.
     pub(crate) fn identities(&self) -> Arc<Vec<Identity>> {
-        Arc::clone(&self.identities.lock().expect("nothing panics under this guard"))
+        Arc::clone(&self.identities.lock())
     }
 
     /// Adds the identities that an auth packet proves. False if it proves none.
     pub(crate) fn prove(&self, proof: jute::AuthRequest, super_digest: &str) -> bool {
-        let mut identities = self.identities.lock().expect("nothing panics under this guard");
+        let mut identities = self.identities.lock();
         auth::prove(proof, Arc::make_mut(&mut identities), super_digest)
     }
 

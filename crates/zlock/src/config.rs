@@ -112,6 +112,12 @@ impl Settings {
         let is_required = mode == "require";
         Ok(Some(replica::PeerTls { tls, dials: dials || is_required, is_required, checks_names }))
     }
+
+    /// The longest time from the stop signal to the end of the program.
+    pub fn stop_time_max(&self) -> Duration {
+        let drains = self.rest.drain_delay_ms.saturating_add(self.rest.drain_time_ms);
+        Duration::from_millis(drains.saturating_add(self.stop_timeout_ms))
+    }
 }
 
 znode::named! {
@@ -122,14 +128,6 @@ znode::named! {
         Text = "text",
         /// One JSON object.
         Json = "json",
-    }
-}
-
-impl Settings {
-    /// The longest time from the stop signal to the end of the program.
-    pub fn stop_time_max(&self) -> Duration {
-        let drains = self.rest.drain_delay_ms.saturating_add(self.rest.drain_time_ms);
-        Duration::from_millis(drains.saturating_add(self.stop_timeout_ms))
     }
 }
 

@@ -184,9 +184,7 @@ impl Doors {
         let zookeeper = Some(zookeeper).filter(|listeners| listeners.plain.is_some() || listeners.secure.is_some());
         Ok(Doors { http, admin, zookeeper })
     }
-}
 
-impl Doors {
     /// Certificates of these listeners and of the listener for peers.
     fn certificates(&self, peers: Option<&PeerTls>) -> Certificates {
         let of_clients = |listeners: &accept::Listeners| {

@@ -1,9 +1,9 @@
 //! Check whether the disk has enough free space for writes.
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use accept::Mutex;
 use storage::DiskGuard;
 
 use crate::Error;
@@ -29,12 +29,12 @@ impl DiskSpace {
     }
 
     pub(crate) fn guard(&self) -> Option<DiskGuard> {
-        self.guard.lock().expect("nothing panics under this guard").clone()
+        self.guard.lock().clone()
     }
 
     /// Drops the handle that measures the free space, because the node stops.
     pub(crate) fn release(&self) {
-        self.guard.lock().expect("nothing panics under this guard").take();
+        self.guard.lock().take();
     }
 
     pub(crate) fn is_low(&self) -> bool {

@@ -27,9 +27,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use accept::Mutex;
 use storage::{Durations, LogWrites};
 use tokio::time::Instant;
 
@@ -124,10 +124,6 @@ impl DiskWatch {
         self.writes.syncs()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, PendingWrites> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells whether the oldest write has waited for longer than `disk_stall_max_ms`.
     pub(crate) fn stalls(&self) -> bool {
         self.stalls.load(Ordering::Acquire)
@@ -135,7 +131,7 @@ impl DiskWatch {
 
     /// Time for which the oldest pending write has waited, as of the last check.
     pub(crate) fn waits(&self) -> Duration {
-        self.waiting().waits()
+        self.waiting.lock().waits()
     }
 
     /// Tells whether this node leads and its proposals are committed in time, perhaps by the other
@@ -148,7 +144,7 @@ impl DiskWatch {
     /// indexes of its last entry and of its last committed entry; `None` on a node that does not
     /// lead.
     pub(crate) fn look_at_commits(&self, log: Option<(u64, u64)>, now: Instant) {
-        let mut uncommitted = self.uncommitted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uncommitted = self.uncommitted.lock();
         match log {
             Some(log) => uncommitted.look(log, now, self.every),
             None => *uncommitted = PendingWrites::new(now),
@@ -159,14 +155,14 @@ impl DiskWatch {
     /// Tells whether this disk is steady: it has not stalled for [`STEADY`] times
     /// `disk_stall_max_ms`. A leader whose disk stalls may hand over to a steady node.
     pub(crate) fn is_steady(&self) -> bool {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         !self.stalls() && waiting.stalled.is_none_or(|at| waiting.clock - at >= self.max * STEADY)
     }
 
     /// Notes that `leader` leads in `term`, because Raft cannot be told while the disk stalls.
     /// Returns false if a leader of a later term is noted already.
     pub(crate) fn follow(&self, term: u64, leader: u64) -> bool {
-        let mut noted = self.noted();
+        let mut noted = self.noted.lock();
         let known = noted.term;
         if known < term {
             *noted = UntoldLeader { term, leader };
@@ -174,26 +170,17 @@ impl DiskWatch {
         known <= term
     }
 
-    /// Leader noted by [`DiskWatch::follow`], if its term is above `term`, the newest that Raft
-    /// knows.
-    pub(crate) fn leader_above(&self, term: u64) -> Option<u64> {
-        self.noted_above(term).map(|(leader, _)| leader)
-    }
-
-    /// Id and term of the leader noted by [`DiskWatch::follow`], if its term is above `term`.
+    /// Id and term of the leader noted by [`DiskWatch::follow`], if its term is above `term`, the
+    /// newest that Raft knows.
     pub(crate) fn noted_above(&self, term: u64) -> Option<(u64, u64)> {
-        let UntoldLeader { leader, term: noted } = *self.noted();
+        let UntoldLeader { leader, term: noted } = *self.noted.lock();
         (noted > term).then_some((leader, noted))
-    }
-
-    fn noted(&self) -> MutexGuard<'_, UntoldLeader> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks the log's writes. When a stall begins or ends, returns how long the oldest write has
     /// waited; otherwise `None`.
     pub(crate) fn look(&self, now: Instant) -> Option<Duration> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let before = waiting.waits();
         waiting.look(self.writes.counts(), now, self.every);
         let waits = waiting.waits();
@@ -214,7 +201,7 @@ mod tests {
     impl DiskWatch {
         /// Makes the watch see a write that has begun and never ends.
         pub(crate) fn hang(&self) {
-            let mut waiting = self.waiting();
+            let mut waiting = self.waiting.lock();
             waiting.clock += self.max * 2;
             waiting.begun.push_front((u64::MAX, Duration::ZERO));
             self.stalls.store(true, Ordering::Release);
@@ -296,7 +283,7 @@ mod tests {
             follows.join().unwrap()
         });
         assert!(!watch.follow(terms - 1, 1), "one of a later term is known");
-        assert_eq!((watch.leader_above(terms - 1), watch.leader_above(terms)), (Some(terms), None));
+        assert_eq!((watch.noted_above(terms - 1), watch.noted_above(terms)), (Some((terms, terms)), None));
     }
 
     #[test]

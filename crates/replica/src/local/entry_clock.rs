@@ -1,8 +1,8 @@
 //! Clock for the times that this node writes into log entries while it leads.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use accept::Mutex;
 use tokio::time::Instant;
 
 use crate::local::host::Host;
@@ -50,7 +50,7 @@ impl EntryClock {
     }
 
     fn read(&self, now: Instant, wall_ms: u64, seen_ms: u64) -> u64 {
-        let mut last = self.last.lock().expect("nothing panics under this guard");
+        let mut last = self.last.lock();
         let (wall, seen) = (nanos(wall_ms), nanos(seen_ms));
         // For the first reading, the wall clock is the only source.
         let ClockReading { at, time, told } = last.unwrap_or(ClockReading { at: now, time: wall, told: false });

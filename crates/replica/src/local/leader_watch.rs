@@ -1,7 +1,6 @@
 //! Signs that the leader lives or has failed, as this node has seen them.
 
-use std::sync::{Mutex, PoisonError};
-
+use accept::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
@@ -35,30 +34,30 @@ impl LeaderWatch {
     }
 
     pub(crate) fn signs(&self) -> LeaderSigns {
-        *self.signs.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.signs.lock()
     }
 
     /// Notes a message from a leader that this node accepted and that came in at `at`.
     pub(crate) fn hear(&self, at: Instant) {
-        let mut signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut signs = self.signs.lock();
         signs.heard = signs.heard.max(Some(at));
     }
 
     /// Notes the end of a connection of `leader` for entries or heartbeats.
     pub(crate) fn note_end(&self, leader: u64, at: Instant) {
-        self.signs.lock().unwrap_or_else(PoisonError::into_inner).ended = Some((leader, at));
+        self.signs.lock().ended = Some((leader, at));
         self.changed.notify_one();
     }
 
     /// Notes that this node granted another node a vote or a pre-vote.
     pub(crate) fn grant_vote(&self, at: Instant) {
-        self.signs.lock().unwrap_or_else(PoisonError::into_inner).granted = Some(at);
+        self.signs.lock().granted = Some(at);
     }
 
     /// Notes that this node refused an entry of the leader of `term`, because its program does not
     /// know the entry's format level.
     pub(crate) fn note_outgrown(&self, term: u64, at: Instant) {
-        self.signs.lock().unwrap_or_else(PoisonError::into_inner).outgrown = Some((term, at));
+        self.signs.lock().outgrown = Some((term, at));
     }
 
     /// Tells whether this node refused an entry of the leader of `term`, because of its format

@@ -1,10 +1,11 @@
 //! Durations and changes that a node measures for monitoring.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use accept::Mutex;
 use storage::{Durations, TENURE, WORK};
 use znode::{EventKind, EventRecord, Reply, State, TxnOutcome, Zxid, lock};
 
@@ -45,14 +46,14 @@ impl Default for Times {
 impl Times {
     /// Histogram for the answered requests of one operation, which is made at the first call.
     pub fn of_requests(&self, entrance: Entrance, operation: &str) -> Arc<Durations> {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         let durations = requests.entry((entrance, operation.to_owned()));
         Arc::clone(durations.or_insert_with(|| Arc::new(Durations::new(WORK))))
     }
 
     /// All histograms of answered requests, by the client's protocol and the operation's name.
     pub fn requests(&self) -> RequestTimes {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().clone()
     }
 
     /// Number of times that this node has found another leader than before.

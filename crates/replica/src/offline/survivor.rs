@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use openraft::{EntryPayload, RaftLogReader as _};
-use storage::{Entry, LogId, Membership, Storage, StorageConfig};
+use storage::{Entry, LogId, Membership, NodeMeta, Storage, StorageConfig};
 use znode::{ClusterUuid, Levels, LogPosition, State, StateBuilder, Term, Zxid, decode_txn};
 
 use crate::Member;
@@ -63,7 +63,7 @@ impl Survivor {
     /// # Errors
     /// See [`Error`].
     pub async fn read(data_dir: &Path) -> Result<Survivor, Error> {
-        let identity = storage::owner_of(data_dir)?.ok_or_else(|| Error::NoData(data_dir.into()))?;
+        let identity = NodeMeta::identity_in(data_dir)?.ok_or_else(|| Error::NoData(data_dir.into()))?;
         let storage = Storage::open(StorageConfig {
             data_dir: data_dir.into(),
             cluster_id: identity.cluster_id.clone(),

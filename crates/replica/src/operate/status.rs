@@ -13,6 +13,7 @@ use znode::{Cluster, Term, ZPath, Zxid};
 
 use crate::raft::agreement::DIVIDED;
 use crate::raft::consensus::Consensus;
+use crate::raft::peers::PeerTally;
 use crate::read::Reads;
 use crate::view::life::Life;
 use crate::write::propose::Proposer;
@@ -150,15 +151,10 @@ pub struct NodeStatus {
     pub followers: Followers,
     /// Counts of the members that do not vote, as this leader sees them.
     pub observers: Followers,
-    /// Number of times, since this node started, that a member turned out to have lost entries that
-    /// it had acknowledged to this leader.
-    pub peer_losses: u64,
-    /// Number of times that this node sent a snapshot to a follower.
-    pub snapshots_sent: u64,
+    /// Counts of snapshots that this node sent, and of entries that other members have lost.
+    pub peers: PeerTally,
     /// Zxid of the last entry that was purged from the node's log; 0 for none.
     pub purged: Zxid,
-    /// Number of failures to send a snapshot to a follower, since this node started.
-    pub snapshot_send_failures: u64,
     /// Number of callers that wait at this node for a change of the state.
     pub watches: u64,
     /// Number of watches that the ZooKeeper server keeps for its clients.
@@ -217,7 +213,6 @@ impl Status {
         });
         let voters = self.consensus.voters();
         let (followers, observers) = self.followers(&metrics, committed, &voters);
-        let tally = self.consensus.peers.tally();
         NodeStatus {
             voters: voters.len() as u64,
             followers,
@@ -244,9 +239,7 @@ impl Status {
             waiters: state.contender_count().saturating_sub(state.holder_count()),
             mixed_locks: state.mixed_lock_count() as u64,
             log_since_snapshot_bytes: self.log_since_snapshot_bytes.load(Ordering::Relaxed),
-            peer_losses: tally.entries_lost,
-            snapshots_sent: tally.snapshots_sent,
-            snapshot_send_failures: tally.snapshot_send_failures,
+            peers: self.consensus.peers.tally(),
             purged: self.consensus.peers.purge_index.up_to().map_or(Zxid(0), |index| self.consensus.zxid(index)),
             watches: self.proposer.view.watches() as u64,
             observed: self.proposer.view.observed() as u64,

@@ -134,7 +134,7 @@ impl Consensus {
             let metrics = self.server_metrics.borrow_watched();
             (metrics.current_leader, metrics.vote.leader_id.term)
         };
-        self.disk_watch.leader_above(term).or(leader)
+        self.disk_watch.noted_above(term).map(|(leader, _)| leader).or(leader)
     }
 
     /// Term of this node's vote, as Raft last published it.

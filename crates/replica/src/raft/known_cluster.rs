@@ -234,7 +234,7 @@ impl KnownCluster {
 
 #[cfg(test)]
 mod tests {
-    use storage::memory::MemoryDisk;
+    use sim::memory_disk::MemoryDisk;
     use znode::{LogPosition, Op, Request, State, Term, Txn};
 
     use super::*;

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use accept::Mutex;
 use futures_util::future::join_all;
 use storage::{Durations, StoredMembership, WORK};
 use tokio::sync::Notify;
@@ -78,7 +79,7 @@ impl SendFailures {
     /// from that of the try before.
     fn note(&self, failed: Option<io::ErrorKind>) -> bool {
         self.count.fetch_add(u64::from(failed.is_some()), Ordering::Relaxed);
-        std::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), failed) != failed
+        std::mem::replace(&mut *self.last.lock(), failed) != failed
     }
 }
 
@@ -106,23 +107,25 @@ struct PeerTable {
     by_id: BTreeMap<u64, Arc<Peer>>,
     /// Counts of sent snapshots and of lost entries, summed over the peers that are no members any
     /// more.
-    gone: Tally,
+    gone: PeerTally,
 }
 
-/// Counts of sent snapshots and of lost entries, each summed over all peers.
+/// Counts of sent snapshots and of lost entries since this node started, each summed over all
+/// peers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub struct PeerTally {
     /// Number of snapshots that peers have received.
-    pub(crate) snapshots_sent: u64,
+    pub snapshots_sent: u64,
     /// Number of failures to send a snapshot to a peer.
-    pub(crate) snapshot_send_failures: u64,
-    /// Number of times that a peer turned out to have lost entries that it had acknowledged.
-    pub(crate) entries_lost: u64,
+    pub snapshot_send_failures: u64,
+    /// Number of times that a peer turned out to have lost entries that it had acknowledged to this
+    /// leader.
+    pub entries_lost: u64,
 }
 
-impl Tally {
-    fn with(self, peer: &Peer) -> Tally {
-        Tally {
+impl PeerTally {
+    fn with(self, peer: &Peer) -> PeerTally {
+        PeerTally {
             snapshots_sent: self.snapshots_sent + peer.sent.load(Ordering::Relaxed),
             snapshot_send_failures: self.snapshot_send_failures + peer.send_failures.count.load(Ordering::Relaxed),
             entries_lost: self.entries_lost + peer.following.losses(),
@@ -292,7 +295,7 @@ impl Peers {
 
     /// Counts of sent snapshots and of lost entries since this node started, each summed over all
     /// peers.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> PeerTally {
         let table = self.table();
         table.by_id.values().fold(table.gone, |tally, peer| tally.with(peer))
     }

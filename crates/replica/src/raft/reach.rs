@@ -6,27 +6,30 @@ use accept::Mutex;
 
 use super::transport::TlsFailure;
 
-/// Reason why a peer is not reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle {
-    /// No program listens at the peer's address.
-    Refused,
-    /// The host name has no address.
-    Unresolvable,
-    /// The peer refuses this node as no member: the two differ in `cluster_id`, members or release.
-    TurnedAway,
-    /// The program that listens at the peer's address does not speak the peer protocol.
-    NotAPeer,
-    /// The TLS handshake failed, or the peer's certificate is for another node.
-    Tls,
-    /// The peer closed the connection before it sent anything.
-    Closed,
-    /// There was no answer in time.
-    TimedOut,
-    /// The network has no route.
-    NoRoute,
-    /// Any other error of the operating system.
-    Other,
+znode::named! {
+    /// Reason why a peer is not reached.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Obstacle {
+        /// No program listens at the peer's address.
+        Refused = "refused",
+        /// The host name has no address.
+        Unresolvable = "unresolvable",
+        /// The peer refuses this node as no member: the two differ in `cluster_id`, members or
+        /// release.
+        TurnedAway = "turned-away",
+        /// The program that listens at the peer's address does not speak the peer protocol.
+        NotAPeer = "not-a-peer",
+        /// The TLS handshake failed, or the peer's certificate is for another node.
+        Tls = "tls",
+        /// The peer closed the connection before it sent anything.
+        Closed = "closed",
+        /// There was no answer in time.
+        TimedOut = "timed-out",
+        /// The network has no route.
+        NoRoute = "no-route",
+        /// Any other error of the operating system.
+        Other = "other",
+    }
 }
 
 /// Outcome of the last try to connect to a peer.
@@ -48,21 +51,6 @@ pub(crate) struct Reach {
 }
 
 impl Obstacle {
-    /// Name of the obstacle in the log, as docs/operating.md lists it.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Obstacle::Refused => "refused",
-            Obstacle::Unresolvable => "unresolvable",
-            Obstacle::TurnedAway => "turned-away",
-            Obstacle::NotAPeer => "not-a-peer",
-            Obstacle::Tls => "tls",
-            Obstacle::Closed => "closed",
-            Obstacle::TimedOut => "timed-out",
-            Obstacle::NoRoute => "no-route",
-            Obstacle::Other => "other",
-        }
-    }
-
     fn of(error: &io::Error) -> Obstacle {
         use io::ErrorKind as Kind;
         if error.get_ref().is_some_and(|inner| inner.is::<TlsFailure>()) {

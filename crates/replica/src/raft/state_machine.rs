@@ -445,7 +445,7 @@ fn skip(state: &mut State, at: LogPosition) -> TxnOutcome {
 
 #[cfg(test)]
 mod tests {
-    use storage::memory::MemoryDisk;
+    use sim::memory_disk::MemoryDisk;
     use znode::{Create, Limits, Request, ZPath, ZnodeOp, encode_txn};
 
     use super::*;
@@ -453,7 +453,7 @@ mod tests {
 
     fn machine() -> (StateMachine, SnapshotStore) {
         let identity = storage::Identity { cluster_id: "c".into(), node_id: 1 };
-        let storage::memory::MemoryParts { snapshots, meta, .. } = MemoryDisk::default().open(identity).unwrap();
+        let storage::simulation::Parts { snapshots, meta, .. } = MemoryDisk::default().open(identity).unwrap();
         let own_cluster = OwnCluster { host: Host::Machine, cluster: Arc::default(), meta };
         let limits = ViewLimits { watches_max: 1, events_max: 1, event_bytes_max: 1 };
         let state = State::new(Limits { ops_max: 4_096, ..Limits::default() });

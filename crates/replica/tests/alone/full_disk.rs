@@ -25,7 +25,7 @@ async fn a_snapshot_whose_copy_does_not_fit_is_sent_when_it_does_and_ends_neithe
     eventually("the logs are purged behind snapshots", is_purged).await;
     fail::cfg("db.copy", "return(full)").unwrap();
     ensemble.start(wiped).await;
-    let tried = || ensemble.running().map(|node| node.status().snapshot_send_failures).sum::<u64>();
+    let tried = || ensemble.running().map(|node| node.status().peers.snapshot_send_failures).sum::<u64>();
     eventually("leaders have tried twice", || tried() >= 2).await;
     for at in (0..3).filter(|at| *at != wiped) {
         write(ensemble.node(at), set("/a1", b"y")).await;

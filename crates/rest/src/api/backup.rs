@@ -7,7 +7,7 @@
 
 use std::io::{self, Write};
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -66,7 +66,7 @@ pub(crate) async fn save(mut call: Call) -> Answer {
             Ok(written) => {
                 tracing::info!(zxid = manifest.zxid, bytes = written.bytes, "a backup was written");
                 let ended = LastBackup { at_seconds: now_ms() / 1_000, bytes: written.bytes };
-                *last.lock().unwrap_or_else(PoisonError::into_inner) = ended;
+                *last.lock() = ended;
                 let _ = pieces.blocking_send(Piece::End);
             }
             Err(error) => tracing::info!(%error, zxid = manifest.zxid, "a backup was given up"),

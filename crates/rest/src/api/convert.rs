@@ -99,29 +99,33 @@ pub(crate) fn lock_mode_of(
     permits: Option<u32>,
     permits_max: Option<u32>,
 ) -> Result<LockMode, Problem> {
-    let (mode, none) = match mode {
-        zlock_client::api::LockMode::Exclusive => (LockMode::Exclusive, (None, None)),
-        zlock_client::api::LockMode::Read => (LockMode::Read, (None, None)),
-        zlock_client::api::LockMode::Write => (LockMode::Write, (None, None)),
-        zlock_client::api::LockMode::Election => (LockMode::Latch, (None, None)),
-        zlock_client::api::LockMode::Semaphore => {
-            let wanted = permits.unwrap_or(1);
-            if permits_max == Some(0) {
-                return Err(Problem::bad("permits_max", "at least 1"));
-            }
-            if wanted == 0 {
-                return Err(Problem::bad("permits", "at least 1"));
-            }
-            if let Some(max) = permits_max.filter(|max| wanted > *max) {
-                return Err(Problem::bad("permits", format!("{wanted} of them, and permits_max is {max}")));
-            }
-            // 0 stands for the lock's own setting of `permits_max`.
-            (LockMode::Lease { permits: wanted, limit: permits_max.unwrap_or(0) }, (Some(wanted), permits_max))
-        }
-    };
-    match (permits.or(none.0), permits_max) == none {
-        true => Ok(mode),
-        false => Err(Problem::bad("permits", "permits and permits_max belong to mode=semaphore")),
+    if mode != zlock_client::api::LockMode::Semaphore {
+        let belongs = permits.or(permits_max).is_none();
+        let why = || Problem::bad("permits", "permits and permits_max belong to mode=semaphore");
+        return belongs.then(|| kind_of_lock(mode)).ok_or_else(why);
+    }
+    let wanted = permits.unwrap_or(1);
+    if permits_max == Some(0) {
+        return Err(Problem::bad("permits_max", "at least 1"));
+    }
+    if wanted == 0 {
+        return Err(Problem::bad("permits", "at least 1"));
+    }
+    if let Some(max) = permits_max.filter(|max| wanted > *max) {
+        return Err(Problem::bad("permits", format!("{wanted} of them, and permits_max is {max}")));
+    }
+    // 0 stands for the lock's own setting of `permits_max`.
+    Ok(LockMode::Lease { permits: wanted, limit: permits_max.unwrap_or(0) })
+}
+
+/// Converts a lock mode of the API without its permits: those of a semaphore are 0.
+pub(crate) fn kind_of_lock(mode: zlock_client::api::LockMode) -> LockMode {
+    match mode {
+        zlock_client::api::LockMode::Exclusive => LockMode::Exclusive,
+        zlock_client::api::LockMode::Read => LockMode::Read,
+        zlock_client::api::LockMode::Write => LockMode::Write,
+        zlock_client::api::LockMode::Election => LockMode::Latch,
+        zlock_client::api::LockMode::Semaphore => LockMode::Lease { permits: 0, limit: 0 },
     }
 }
 

@@ -5,7 +5,6 @@
 //! measured for a scrape (`process.rs`).
 
 use std::fmt::{Display, Write as _};
-use std::sync::PoisonError;
 
 use accept::{Certificates, LONG_STEPS, StepTimes};
 use axum::http::StatusCode;
@@ -50,7 +49,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     connections(&mut text, &status);
     certificates(&mut text, &call.door.config.certificates);
     steps(&mut text);
-    backups(&mut text, *call.door.backups.last.lock().unwrap_or_else(PoisonError::into_inner));
+    backups(&mut text, *call.door.backups.last.lock());
     for (name, kind, help, value) in process::measures().await {
         let _ = writeln!(text.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }
@@ -88,7 +87,7 @@ impl Text {
     fn histogram(&mut self, name: &str, labels: &[(&str, &str)], durations: &Durations) {
         let (bucket, mut all) = (format!("{name}_bucket"), 0);
         for (bound, count) in durations.buckets() {
-            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.as_secs_f64().to_string());
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
             let le = [("le", bound.as_str())];
             self.labelled(&bucket, &[labels, &le].concat(), count);
             all = count;
@@ -149,7 +148,7 @@ fn log(text: &mut Text, status: &NodeStatus) {
     let help = "1 while a write to the log waits for the disk for longer than allowed; else 0.";
     text.gauge("disk_stalled", help, u8::from(status.disk_stalls));
     let help = "Times that another member had lost entries that it had acknowledged to this leader.";
-    text.counter("peer_log_losses_total", help, status.peer_losses);
+    text.counter("peer_log_losses_total", help, status.peers.entries_lost);
     let help = "Zxid of the last entry up to which the node's state is known to agree with a majority of the voters.";
     text.gauge("agreed_zxid", help, status.agreed);
     let help = "Members whose state differed from that of a majority when they last answered.";
@@ -165,9 +164,9 @@ fn log(text: &mut Text, status: &NodeStatus) {
     let help = "Snapshots of its own state that the node has written since it started.";
     text.counter("snapshots_built_total", help, status.counts.snapshots_built);
     let help = "Snapshots that the node has sent to followers since it started.";
-    text.counter("snapshots_sent_total", help, status.snapshots_sent);
+    text.counter("snapshots_sent_total", help, status.peers.snapshots_sent);
     let help = "Failures to send a snapshot to a follower since the node started; the node tries again.";
-    text.counter("snapshot_send_failures_total", help, status.snapshot_send_failures);
+    text.counter("snapshot_send_failures_total", help, status.peers.snapshot_send_failures);
     let help = "Snapshots of leaders that have replaced the node's own state since it started.";
     text.counter("snapshots_installed_total", help, status.counts.snapshots_installed);
     let help = "Writes of the node's clients that are proposed and not answered yet.";

@@ -1,6 +1,6 @@
 //! The node itself: its status (`/v1/cluster`), liveness (`/livez`) and version (`/version`).
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use replica::{NodeStatus, Replica};
@@ -71,7 +71,7 @@ async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
     }
     let Digests { turn, last } = &call.door.digests;
     let known = |state: &State| {
-        let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = last.lock();
         last.clone().filter(|known| known.zxid == state.last_zxid().0)
     };
     if let Some(known) = known(&call.door.replica.state()) {
@@ -97,7 +97,7 @@ async fn state_digest(call: &Call) -> Result<StateDigest, Problem> {
         });
         let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let digest = StateDigest { zxid: state.last_zxid().0, digest };
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest.clone());
+        *last.lock() = Some(digest.clone());
         digest
     });
     walk.await.map_err(|_| Problem::stopping())

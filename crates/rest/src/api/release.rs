@@ -5,7 +5,7 @@
 use axum::http::StatusCode;
 use zlock_client::api::ProblemType::{HandOverRefused, LockNotManaged, NotHolder, NotOwner, SeveralHeld, TicketGone};
 use zlock_client::api::{PathInUrl, Release, ZnodePath};
-use znode::{Error, FencingToken, HeldTicket, LockMode, Op, Reply, State, TicketRef, ZPath};
+use znode::{Error, FencingToken, HeldTicket, Op, Reply, State, TicketRef, ZPath};
 
 use crate::api::convert;
 use crate::api::history;
@@ -86,14 +86,8 @@ pub(crate) async fn release_held(mut call: Call) -> Answer {
     let owner = call.query.take("owner")?;
     std::mem::take(&mut call.query).finish()?;
     call.caller.session()?;
-    let mode = mode.map(|mode| match mode {
-        zlock_client::api::LockMode::Exclusive => LockMode::Exclusive,
-        zlock_client::api::LockMode::Read => LockMode::Read,
-        zlock_client::api::LockMode::Write => LockMode::Write,
-        zlock_client::api::LockMode::Election => LockMode::Latch,
-        // Permits of 0 match a ticket with any number of permits.
-        zlock_client::api::LockMode::Semaphore => LockMode::Lease { permits: 0, limit: 0 },
-    });
+    // Permits of 0 match a ticket with any number of permits.
+    let mode = mode.map(convert::kind_of_lock);
     let explained = |problem: Problem, state: &State| match () {
         () if problem.is(Error::NotHolder) => holders::not_holder(problem, &call.identities, state, &lock),
         () if problem.is(Error::SeveralHeld) => problem.because(

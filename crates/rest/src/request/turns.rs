@@ -1,8 +1,9 @@
 //! Costly results, such as digests of the state. They are made one at a time, and the last result
 //! is kept.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use accept::Mutex;
 use tokio::sync::Semaphore;
 use zlock_client::api::StateDigest;
 

@@ -275,7 +275,7 @@ fn a_snapshot_with_a_flipped_bit_is_refused_and_sent_again() {
         });
         assert!(!machines.hub.lock().network.is_to_flip(), "seed {seed}: no snapshot was sent");
         serve(&mut machines, &[1, 2, 3], RIGHT);
-        let failures = [1, 2, 3].map(|id| machines.node(id).status.as_ref().unwrap().snapshot_send_failures);
+        let failures = [1, 2, 3].map(|id| machines.node(id).status.as_ref().unwrap().peers.snapshot_send_failures);
         assert!(failures.iter().any(|count| *count > 0), "seed {seed}: the damage was not found");
         machines.end();
     }

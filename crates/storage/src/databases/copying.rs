@@ -17,7 +17,7 @@ const COPY_BYTES: usize = 256 << 10;
 /// Size and checksum of one file of a finished database. Each copied file is compared with its
 /// record before sled opens the copy, as sled panics on damaged files.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(crate) struct FileRecord {
+pub struct FileRecord {
     /// Path relative to the database's directory.
     pub(crate) path: String,
     pub(crate) bytes: u64,
@@ -40,13 +40,12 @@ pub(crate) struct CopyFailed {
 impl CopyFailed {
     /// Wraps a lack of space during the copy in a [`CopyFailed`], inside an IO error with the
     /// original kind. Returns any other error unchanged. `dir` is the directory that contains the
-    /// copy; `None` for a disk in memory.
-    pub(crate) fn of(source: io::Error, files: &[FileRecord], dir: Option<&Path>) -> io::Error {
+    /// copy.
+    pub(crate) fn of(source: io::Error, files: &[FileRecord], dir: &Path) -> io::Error {
         if !is_full(&source) {
             return source;
         }
-        let free = dir.and_then(free_bytes).unwrap_or(0);
-        let dir = dir.map_or_else(|| "memory".into(), |dir| dir.display().to_string());
+        let (dir, free) = (dir.display().to_string(), free_bytes(dir).unwrap_or(0));
         io::Error::new(source.kind(), CopyFailed { dir, needed: bytes(files), free, source })
     }
 

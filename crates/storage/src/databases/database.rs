@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::databases::copying::FileRecord;
-use crate::databases::engine::{Engine, Tree, number_of};
+use crate::databases::engine::{Engine, Tree};
 use crate::failpoint;
 use crate::fatal::Fatal;
 
@@ -98,8 +98,7 @@ impl Databases {
 
     /// Returns the numbers of all databases, finished or not.
     pub(crate) fn numbers(&self) -> io::Result<Vec<u64>> {
-        let names = self.engine.names()?;
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+        let mut numbers = self.engine.numbers()?;
         numbers.sort_unstable();
         numbers.dedup();
         Ok(numbers)

@@ -1,4 +1,4 @@
-//! Engines for databases: sled below a directory or, in simulations, a disk in memory.
+//! Interface of the engines for databases: sled below a directory, or memory in simulations.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::databases::copying::FileRecord;
 
 /// Store of databases, each with a number. All calls block.
-pub(crate) trait Engine: Debug + Send + Sync {
+pub trait Engine: Debug + Send + Sync {
     /// Lock of the data directory; `None` for a disk in memory. While it is held, the directory
     /// cannot be opened anew.
     ///
@@ -17,6 +17,9 @@ pub(crate) trait Engine: Debug + Send + Sync {
     fn lock(&self) -> io::Result<Option<Arc<File>>>;
 
     /// Creates an empty database.
+    ///
+    /// # Errors
+    /// Any disk error; so for all calls below.
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>>;
 
     /// Makes a written and closed database durable and renames it to its final name. Returns the
@@ -27,27 +30,26 @@ pub(crate) trait Engine: Debug + Send + Sync {
     /// free.
     ///
     /// # Errors
-    /// `InvalidData` when a file differs from its record; [`CopyFailed`] for a lack of space. The
-    /// incomplete copy is removed.
-    ///
-    /// [`CopyFailed`]: crate::databases::copying::CopyFailed
+    /// `InvalidData` when a file differs from its record. After an error, such as a lack of space,
+    /// the incomplete copy is removed.
     fn open(&self, number: u64, files: &[FileRecord], spare: u64) -> io::Result<Box<dyn Tree>>;
 
     /// Removes all files of the database with this number; if it is being closed, after the close.
     fn remove(&self, number: u64) -> io::Result<()>;
 
-    /// Returns the names of all databases, finished or not. The names of other directory entries
-    /// can be among them.
-    fn names(&self) -> io::Result<Vec<String>>;
+    /// Returns the numbers of all databases, finished or not, in any order and perhaps repeated.
+    fn numbers(&self) -> io::Result<Vec<u64>>;
 
     /// Bytes that all databases occupy on disk, copies included.
     fn disk_bytes(&self) -> io::Result<u64>;
 }
 
 /// One open database.
-pub(crate) trait Tree: Debug + Send + Sync {
+pub trait Tree: Debug + Send + Sync {
+    /// Reads the value of a key; `None` when there is none.
     fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>>;
 
+    /// Writes the value of a key.
     fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()>;
 
     /// Writes all buffered data to the kernel, without an fsync.
@@ -55,17 +57,4 @@ pub(crate) trait Tree: Debug + Send + Sync {
 
     /// Closes the database, and waits until its files are released.
     fn close(self: Box<Self>) -> io::Result<()>;
-}
-
-const PREFIX: &str = "snap-";
-
-/// Directory name of the finished database with this number.
-pub(crate) fn name(number: u64) -> String {
-    format!("{PREFIX}{number}")
-}
-
-/// Number of the database with this directory name, which may have a suffix such as `.new`; `None`
-/// for a name of another form.
-pub(crate) fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
 }

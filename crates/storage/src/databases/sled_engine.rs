@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::databases::closers::Closers;
 use crate::databases::copying::{CopyFailed, FileRecord, copy_verified, pass_through, space_for};
-use crate::databases::engine::{Engine, Tree, name};
+use crate::databases::engine::{Engine, Tree};
 use crate::directory::descriptors::patiently;
 use crate::directory::place::{remove_all, sync_dir};
 use crate::failpoint;
@@ -113,15 +113,27 @@ impl Engine for SledEngine {
         self.remove_closed(number)
     }
 
-    fn names(&self) -> io::Result<Vec<String>> {
-        patiently(|| fs::read_dir(&self.dir))?
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect()
+    fn numbers(&self) -> io::Result<Vec<u64>> {
+        let number = |entry: io::Result<fs::DirEntry>| Ok(number_of(&entry?.file_name().to_string_lossy()));
+        patiently(|| fs::read_dir(&self.dir))?.filter_map(|entry| number(entry).transpose()).collect()
     }
 
     fn disk_bytes(&self) -> io::Result<u64> {
         disk_bytes(&self.dir)
     }
+}
+
+const PREFIX: &str = "snap-";
+
+/// Directory name of the finished database with this number.
+fn name(number: u64) -> String {
+    format!("{PREFIX}{number}")
+}
+
+/// Number of the database with this directory name, which may have a suffix such as `.new`; `None`
+/// for a name of another form.
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
 }
 
 fn open_sled(dir: &Path) -> io::Result<sled::Db> {
@@ -214,7 +226,7 @@ fn close_sled(db: sled::Db, dir: &Path, fatal: &Fatal) -> io::Result<()> {
 /// Copies and opens a finished database.
 fn open_copy(finished: &Path, copy: &Path, files: &[FileRecord], spare: u64) -> io::Result<sled::Db> {
     let parent = copy.parent().unwrap_or(copy);
-    let failed = |error| CopyFailed::of(error, files, Some(parent));
+    let failed = |error| CopyFailed::of(error, files, parent);
     failpoint::pass("db.copy").and_then(|()| remove_all(copy)).map_err(failed)?;
     space_for(files, spare, parent).map_err(failed)?;
     copy_verified(finished, copy, files, &failed)?;

@@ -105,9 +105,12 @@ impl NodeMeta {
         Ok(NodeMeta { place: Arc::clone(place), record, change, identity, fatal: fatal.clone(), pristine: false })
     }
 
-    /// Reads the identity of the node that owns the data directory `dir`; `None` when the directory
-    /// has none.
-    pub(crate) fn identity_in(dir: &Path) -> Result<Option<Identity>, Error> {
+    /// Reads the identity of the node that owns the data directory `dir`, without opening the
+    /// storage; `None` for a directory without data.
+    ///
+    /// # Errors
+    /// As [`Storage::open`](crate::Storage::open).
+    pub fn identity_in(dir: &Path) -> Result<Option<Identity>, Error> {
         let record = read(&Files(dir.into()), dir)?;
         Ok(record.map(|record| Identity { cluster_id: record.cluster_id, node_id: record.node_id }))
     }

@@ -10,8 +10,11 @@ use crate::directory::descriptors::patiently;
 use crate::failpoint;
 
 /// Named small records, each read and replaced as a whole.
-pub(crate) trait Place: Debug + Send + Sync {
+pub trait Place: Debug + Send + Sync {
     /// Reads the record `name`; `None` when it does not exist.
+    ///
+    /// # Errors
+    /// Any disk error; so for `replace`.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
     /// Replaces the record `name` by `bytes`. Durable on return; a crash leaves either the old

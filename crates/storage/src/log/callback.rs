@@ -33,19 +33,16 @@ pub(crate) struct Reach {
 /// Receiver of the result of one flush.
 pub(crate) enum Done {
     /// openraft, which waits for the appends of one flush.
-    Gathered(Box<dyn Appends>),
+    Gathered(TellAppends),
     /// An async call of [`crate::LogStore`].
     Waiter(tokio::sync::oneshot::Sender<io::Result<()>>),
     /// The thread that opens the log.
     Opener(std::sync::mpsc::SyncSender<io::Result<()>>),
 }
 
-/// Appends that one flush makes durable. Its drop before [`Appends::done`] reports to the appends
-/// that the flush thread has ended.
-pub(crate) trait Appends: Send {
-    /// Reports the result of the flush to the appends. Called by the flush thread.
-    fn done(self: Box<Self>, result: &io::Result<()>);
-}
+/// Function that reports the result of a flush to the appends that it makes durable. Its drop
+/// without a call reports that the flush thread has ended.
+pub(crate) type TellAppends = Box<dyn FnOnce(&io::Result<()>) + Send>;
 
 impl raft_log::Callback for WalCallback {
     fn send(self, result: io::Result<()>) {
@@ -55,7 +52,7 @@ impl raft_log::Callback for WalCallback {
             reach.durable.fetch_max(upto, Ordering::AcqRel);
         }
         match self.done {
-            Done::Gathered(appends) => appends.done(&result),
+            Done::Gathered(tell) => tell(&result),
             // A failed send is ignored: the caller has stopped waiting, and `fatal` keeps any
             // error.
             Done::Waiter(waiter) => drop(waiter.send(result)),

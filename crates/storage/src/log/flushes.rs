@@ -32,7 +32,7 @@ use tokio::sync::{Notify, watch};
 use crate::codec::{LogIdRecord, OwnerRecord};
 use crate::directory::descriptors::{lend, try_lend, want_descriptors};
 use crate::fatal::Fatal;
-use crate::log::callback::{Appends, Done, Reach, WalCallback};
+use crate::log::callback::{Done, Reach, WalCallback};
 use crate::log::log_writes::LogWrites;
 use crate::log::wal::WalTypes;
 use crate::raft::types::TypeConfig;
@@ -182,7 +182,7 @@ impl Flushes {
         let (waiting, bytes) = (std::mem::take(&mut gathered.waiting), std::mem::take(&mut gathered.bytes));
         let sync = !waiting.is_empty();
         let together = Together { flushes: Arc::clone(self), waiting: Some(waiting), bytes, began: Instant::now() };
-        log.flush(sync, Some(self.callback(sync, Done::Gathered(Box::new(together)))))
+        log.flush(sync, Some(self.callback(sync, Done::Gathered(Box::new(|result| together.done(result))))))
     }
 
     /// Returns the callback for a flush of all records that were written so far.
@@ -377,17 +377,16 @@ struct Together {
     began: Instant,
 }
 
-impl Appends for Together {
-    fn done(mut self: Box<Self>, result: &io::Result<()>) {
+impl Together {
+    /// Reports the result of the flush to the appends. Called by the flush thread.
+    fn done(mut self, result: &io::Result<()>) {
         self.tell(result);
         // After an error, the flush thread and the node end without a retry.
         if result.is_ok() {
             self.flushes.go_on();
         }
     }
-}
 
-impl Together {
     fn tell(&mut self, result: &io::Result<()>) {
         let waiting = self.waiting.take().unwrap_or_default();
         if !waiting.is_empty() {

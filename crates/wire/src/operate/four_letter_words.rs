@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 use std::iter::once;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use replica::{Replica, Role};
@@ -130,7 +130,7 @@ fn answer_here(door: &Door, word: [u8; 4]) -> String {
 /// last recorded digest, of which it makes one every 128 zxids.
 fn digest(door: &Door, out: &mut String) {
     let state = door.replica.state();
-    let mut last = door.digest.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = door.digest.lock();
     let known = last.filter(|(zxid, _)| *zxid == state.last_zxid());
     let (_, digest) = *last.insert(known.unwrap_or_else(|| (state.last_zxid(), Replica::digest(&state))));
     let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));

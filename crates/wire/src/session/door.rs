@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use accept::{Rates, Seldom, WriteWindows};
+use accept::{Mutex, Rates, Seldom, WriteWindows};
 use replica::{Readiness, Replica};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;

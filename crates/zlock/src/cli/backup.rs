@@ -141,14 +141,10 @@ async fn save_to_stdout(context: &Context, local: bool) -> Result<u8, Failure> {
 }
 
 fn told(out: Output, path: &Path, manifest: &Manifest) -> Result<u8, Failure> {
-    if out.json {
-        out.document(&serde_json::json!({ "file": path, "manifest": manifest }))?;
-        return Ok(0);
-    }
     let counts = manifest.counts;
     let what = format!("{} znodes, {} locks with {} holders", counts.znodes, counts.locks, counts.holders);
-    out.line(&format!("{}: {} at zxid {}, {what}", path.display(), manifest.cluster_id, manifest.zxid))?;
-    Ok(0)
+    let line = format!("{}: {} at zxid {}, {what}", path.display(), manifest.cluster_id, manifest.zxid);
+    out.answer(&serde_json::json!({ "file": path, "manifest": manifest }), || out.line(&line))
 }
 
 pub(crate) fn inspect(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bincode::de::{BorrowDecoder, Decoder};
+use bincode::de::Decoder;
 use bincode::error::DecodeError;
-use bincode::{BorrowDecode, Decode, Encode};
+use bincode::{Decode, Encode};
 
 use crate::words::weight::text;
 use crate::{Acl, Error, FencingToken, Identity, READ, RecordKey, SessionId, Stat, ZPath, Zxid, permits};
@@ -94,14 +94,7 @@ pub enum Reply {
 impl Reply {
     /// Reads a reply, and refuses a multi in a multi. The derived code would follow nested multis
     /// in damaged bytes until the stack overflows.
-    fn read<D: Decoder>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError>
-    where
-        Stat: Decode<D::Context>,
-        TicketHolds: Decode<D::Context>,
-        SessionId: Decode<D::Context>,
-        WaitsFor: Decode<D::Context>,
-        RecordKey: Decode<D::Context>,
-    {
+    fn read<C, D: Decoder<Context = C>>(decoder: &mut D, in_multi: bool) -> Result<Reply, DecodeError> {
         Ok(match u32::decode(decoder)? {
             0 => Reply::Done,
             1 => Reply::Created { path: Decode::decode(decoder)?, stat: Decode::decode(decoder)? },
@@ -137,11 +130,7 @@ impl<C> Decode<C> for Reply {
     }
 }
 
-impl<'de, C> BorrowDecode<'de, C> for Reply {
-    fn borrow_decode<D: BorrowDecoder<'de, Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
-        Reply::read(decoder, false)
-    }
-}
+bincode::impl_borrow_decode!(Reply);
 
 /// A change of the state, as watchers see it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

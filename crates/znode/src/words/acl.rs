@@ -45,9 +45,7 @@ impl Acl {
     pub fn open() -> Vec<Acl> {
         vec![Acl { perms: ALL, scheme: "world".into(), id: "anyone".into() }]
     }
-}
 
-impl Acl {
     /// The permissions as a client reads them: 0 for [`NOTHING`].
     pub fn shown_perms(&self) -> u32 {
         if self.perms == NOTHING { 0 } else { self.perms }

@@ -43,6 +43,12 @@ impl ClientInfo {
         let max = TEXT_MAX.min(limits.label_bytes_max as usize);
         if self.host.len() > max || self.program.len() > max { Err(Error::DataTooLarge) } else { Ok(()) }
     }
+
+    /// Estimated memory of the description, in bytes. If sessions and histories share one
+    /// description in memory, each of them counts it, because a snapshot repeats it.
+    pub(crate) fn weight(&self) -> u64 {
+        CLIENT + text(&self.host) + text(&self.program)
+    }
 }
 
 /// The client that deleted a ticket, revoked it, or set its deadline.
@@ -68,14 +74,6 @@ pub(crate) const TEXT_MAX: usize = 1024;
 pub(crate) fn short(text: &str) -> String {
     let end = (0..=TEXT_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text[..end.unwrap_or(0)].into()
-}
-
-impl ClientInfo {
-    /// Estimated memory of the description, in bytes. If sessions and histories share one
-    /// description in memory, each of them counts it, because a snapshot repeats it.
-    pub(crate) fn weight(&self) -> u64 {
-        CLIENT + text(&self.host) + text(&self.program)
-    }
 }
 
 impl Actor {

@@ -3,11 +3,11 @@
 /// Defines an enum in which each variant has a name, with a list of all variants.
 #[macro_export]
 macro_rules! named {
-    ($(#[$meta:meta])* pub enum $name:ident {$(
+    ($(#[$meta:meta])* $vis:vis enum $name:ident {$(
         $(#[$variant_meta:meta])* $variant:ident = $text:literal,
     )*}) => {
         $(#[$meta])*
-        pub enum $name {
+        $vis enum $name {
             $($(#[$variant_meta])* $variant,)*
         }
 

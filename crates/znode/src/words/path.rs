@@ -4,12 +4,12 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use bincode::de::Decoder;
 use bincode::de::read::Reader;
-use bincode::de::{BorrowDecoder, Decoder};
 use bincode::enc::Encoder;
 use bincode::enc::write::Writer;
 use bincode::error::{DecodeError, EncodeError};
-use bincode::{BorrowDecode, Decode, Encode};
+use bincode::{Decode, Encode};
 
 use crate::words::ticket_name::{Shape, TicketName};
 use crate::{Error, RequestKey};
@@ -167,11 +167,7 @@ impl<C> Decode<C> for ZPath {
     }
 }
 
-impl<'de, C> BorrowDecode<'de, C> for ZPath {
-    fn borrow_decode<D: BorrowDecoder<'de, Context = C>>(decoder: &mut D) -> Result<Self, DecodeError> {
-        Self::decode(decoder)
-    }
-}
+bincode::impl_borrow_decode!(ZPath);
 
 #[cfg(test)]
 mod tests {

@@ -36,11 +36,11 @@ pub(crate) struct TicketName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// The name of a ticket that wants the lock alone.
-    Alone,
+    Alone = 0,
     /// The name of a reader's ticket.
-    Reader,
+    Reader = 1,
     /// The name of a ticket in a semaphore.
-    Lease,
+    Lease = 2,
 }
 
 impl Shape {
@@ -56,11 +56,7 @@ impl Shape {
 
     /// The shape's number in the log.
     pub(crate) fn code(self) -> u8 {
-        match self {
-            Shape::Alone => 0,
-            Shape::Reader => 1,
-            Shape::Lease => 2,
-        }
+        self as u8
     }
 
     pub(crate) fn from_code(code: u8) -> Option<Shape> {

@@ -16,10 +16,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use accept::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -119,7 +120,7 @@ impl Callers {
     /// of another stranger if there are too many.
     pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (CallerPlace, ReplacementNotice) {
         let (end, replaced) = oneshot::channel();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         while table.strangers().count() >= STRANGERS_MAX {
             let addr = table.most_frequent_address();
             table.remove_one_of(addr);
@@ -141,11 +142,7 @@ impl Callers {
     /// Bytes of the incomplete frames of all connections.
     #[cfg(test)]
     pub(crate) fn begun_bytes(&self) -> usize {
-        self.table().begun_bytes
-    }
-
-    fn table(&self) -> MutexGuard<'_, CallerTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().begun_bytes
     }
 }
 
@@ -197,7 +194,7 @@ impl CallerPlace {
     /// When that process has sent a message in the last two seconds.
     pub(crate) fn admit(&self, member: Member) -> Result<(), IdInUse> {
         let Member { id, lane, .. } = member;
-        let mut table = self.callers.table();
+        let mut table = self.callers.table.lock();
         let is_twin = |caller: &Caller| caller.member.is_some_and(|other| other.is_twin_of(member));
         let twins: Vec<u64> =
             table.callers.iter().filter(|(_, caller)| is_twin(caller)).map(|(number, _)| *number).collect();
@@ -230,7 +227,7 @@ impl CallerPlace {
     /// # Errors
     /// When all connections together hold too much and this one holds the most.
     pub(crate) fn keep(&self, bytes: usize) -> io::Result<()> {
-        let mut table = self.callers.table();
+        let mut table = self.callers.table.lock();
         let refused = || io::Error::new(io::ErrorKind::OutOfMemory, "frames that have begun take up too much memory");
         let caller = table.callers.get_mut(&self.number).ok_or_else(refused)?;
         let before = std::mem::replace(&mut caller.begun_bytes, bytes);
@@ -249,7 +246,7 @@ impl CallerPlace {
 
 impl Drop for CallerPlace {
     fn drop(&mut self) {
-        self.callers.table().remove(self.number);
+        self.callers.table.lock().remove(self.number);
     }
 }
 
@@ -284,7 +281,7 @@ mod tests {
         // The newest are left.
         assert!(lives(&mut flood.last_mut().unwrap().1) && !lives(&mut flood[0].1));
         drop(flood);
-        assert_eq!(callers.table().callers.len(), 1);
+        assert_eq!(callers.table.lock().callers.len(), 1);
     }
 
     #[test]
@@ -300,7 +297,7 @@ mod tests {
         assert!(others.iter_mut().all(|(_, replaced)| lives(replaced)));
         let living: Vec<usize> = (0..100).filter(|at| lives(&mut own[*at].1)).collect();
         assert_eq!(living, [96, 97, 98, 99]);
-        assert_eq!(callers.table().callers.len(), 6);
+        assert_eq!(callers.table.lock().callers.len(), 6);
     }
 
     #[tokio::test(start_paused = true)]

@@ -640,7 +640,7 @@ mod tests {
     fn a_member_that_is_behind_meets_one_that_has_applied_a_higher_level() {
         let meta = |id| {
             let identity = storage::Identity { cluster_id: "c".into(), node_id: id };
-            storage::memory::MemoryDisk::default().open(identity).unwrap().meta
+            sim::memory_disk::MemoryDisk::default().open(identity).unwrap().meta
         };
         let node = |id: u64, level: u16, max: u16| {
             let member = |id| crate::Member { id, peer_addr: String::new(), http_addr: String::new() };

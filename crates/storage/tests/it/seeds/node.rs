@@ -10,11 +10,10 @@ use fastrand::Rng;
 use openraft::RaftLogReader;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
-use storage::memory::MemoryDisk;
-use storage::{Identity, Snapshot, SnapshotStore, Storage, TypeConfig, Vote};
+use storage::{Snapshot, SnapshotStore, Storage, TypeConfig, Vote};
 
 use super::facts::{FOUNDING, Facts, RECORDS, content};
-use crate::harness::{entry, meta, open, records};
+use crate::harness::{data_dir_in_memory, entry, meta, open, records};
 
 pub(super) const DIR: &str = "ZLOCK_SEEDS_DIR";
 pub(super) const FACTS: &str = "ZLOCK_SEEDS_FACTS";
@@ -209,8 +208,8 @@ impl Node {
     /// Receives a snapshot that is ahead of the log, as a lagging follower does.
     async fn receive(&mut self) -> io::Result<()> {
         let (term, next) = (self.term(), self.next() + self.rng.u64(1..30));
-        let identity = Identity { cluster_id: "test".into(), node_id: 2 };
-        let elsewhere = MemoryDisk::default().open(identity).unwrap();
+        let (_parent, dir) = data_dir_in_memory();
+        let elsewhere = open(&dir).unwrap();
         let sent = write(&elsewhere.snapshots, term, next)?;
         self.tell(&format!("snapshotting {next} {term}"));
         let mut receiver = self.storage.snapshots.receive(sent.manifest().clone())?;

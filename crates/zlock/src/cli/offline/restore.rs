@@ -54,21 +54,20 @@ fn prepare(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
 /// start), and the operator's next steps.
 pub(crate) fn told(out: Output, sown: &Sown) -> Result<u8, Failure> {
     let Sown { path, manifest, sessions_ended } = sown;
-    if out.json {
-        out.document(&serde_json::json!({ "seed": path, "sessions_ended": sessions_ended, "manifest": manifest }))?;
-        return Ok(0);
-    }
+    let document = serde_json::json!({ "seed": path, "sessions_ended": sessions_ended, "manifest": manifest });
     let grace_ms = manifest.decided.as_ref().map_or(0, |decided| decided.grace_ms);
-    out.line(&format!("{}: the seed of {} {}", path.display(), manifest.cluster_id, manifest.cluster_uuid))?;
-    out.line(&format!("fencing tokens from now on are above {}", manifest.zxid_base))?;
-    out.line(&format!("{} znodes stay; {sessions_ended} sessions end with what is theirs", manifest.counts.znodes))?;
-    out.line(&match grace_ms {
-        0 => "locks are granted as soon as a leader is elected".to_owned(),
-        ms => format!("no lock is granted for {} s after a leader is elected", ms.div_ceil(1_000)),
-    })?;
-    out.line("take this one file to every member, and there:")?;
-    seeds::next_steps(path, manifest).iter().try_for_each(|line| out.line(line))?;
-    Ok(0)
+    out.answer(&document, || {
+        out.line(&format!("{}: the seed of {} {}", path.display(), manifest.cluster_id, manifest.cluster_uuid))?;
+        out.line(&format!("fencing tokens from now on are above {}", manifest.zxid_base))?;
+        let znodes = manifest.counts.znodes;
+        out.line(&format!("{znodes} znodes stay; {sessions_ended} sessions end with what is theirs"))?;
+        out.line(&match grace_ms {
+            0 => "locks are granted as soon as a leader is elected".to_owned(),
+            ms => format!("no lock is granted for {} s after a leader is elected", ms.div_ceil(1_000)),
+        })?;
+        out.line("take this one file to every member, and there:")?;
+        seeds::next_steps(path, manifest).iter().try_for_each(|line| out.line(line))
+    })
 }
 
 fn apply(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -89,14 +88,10 @@ fn apply(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     };
     let (node_id, data_dir) = (beginning.node_id, beginning.data_dir.clone());
     crate::cli::block_on(begin(beginning, &state))?.map_err(|error| Failure::refused(error.to_string()))?;
-    if out.json {
-        let (cluster, uuid) = (&manifest.cluster_id, &manifest.cluster_uuid);
-        out.document(&serde_json::json!({
-            "data_dir": data_dir, "node_id": node_id, "cluster_id": cluster, "cluster_uuid": uuid,
-        }))?;
-        return Ok(0);
-    }
-    let whose = format!("node {node_id} of {} {}", manifest.cluster_id, manifest.cluster_uuid);
-    out.line(&format!("{}: {whose}; start it with `zlock serve`", data_dir.display()))?;
-    Ok(0)
+    let (cluster, uuid) = (&manifest.cluster_id, &manifest.cluster_uuid);
+    let document = serde_json::json!({
+        "data_dir": data_dir, "node_id": node_id, "cluster_id": cluster, "cluster_uuid": uuid,
+    });
+    let line = format!("{}: node {node_id} of {cluster} {uuid}; start it with `zlock serve`", data_dir.display());
+    out.answer(&document, || out.line(&line))
 }

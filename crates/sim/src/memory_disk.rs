@@ -1,4 +1,4 @@
-//! A disk in memory for simulations. A crash loses the writes that were not synced.
+//! A disk in memory. A crash loses the writes that were not synced.
 //!
 //! Snapshots and the node's identity are written by the code that writes to a real disk, in the
 //! same order and with the same syncs. The Raft log of a simulated node is not on this disk.
@@ -6,20 +6,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::databases::copying::{CopyFailed, FileRecord};
-use crate::databases::database::Databases;
-use crate::databases::engine::{Engine, Tree, name};
-use crate::directory::node_meta::{Identity, NodeMeta};
-use crate::directory::place::Place;
-use crate::error::Error;
-use crate::failpoint;
-use crate::fatal::Fatal;
-use crate::snapshots::snapshot_store::SnapshotStore;
+use storage::simulation::{Engine, FileRecord, Parts, Place, Tree};
+use storage::{Error, Identity};
 
-type Trees = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+/// Maps of keys to values: the databases of snapshots by their numbers, and, without a number, the
+/// node's small records.
+type Trees = BTreeMap<Option<u64>, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// Content of a node's disk, which outlives the simulated process. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -37,21 +31,10 @@ struct Contents {
     boot: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Write {
-    Insert { tree: String, key: Vec<u8>, value: Vec<u8> },
-    RemoveAll { tree: String },
-}
-
-/// Parts of a node's storage that [`MemoryDisk::open`] opened.
-#[derive(Clone)]
-pub struct MemoryParts {
-    /// The snapshots.
-    pub snapshots: SnapshotStore,
-    /// Identity of the node that owns the data.
-    pub meta: NodeMeta,
-    /// First disk error of the snapshots or of the record `node`, which has the node's identity.
-    pub fatal: Fatal,
+    Insert { tree: Option<u64>, key: Vec<u8>, value: Vec<u8> },
+    RemoveAll { tree: Option<u64> },
 }
 
 impl MemoryDisk {
@@ -59,24 +42,14 @@ impl MemoryDisk {
     ///
     /// # Errors
     /// [`Error::Damaged`] and others. A simulated crash must never cause an error.
-    pub fn open(&self, identity: Identity) -> Result<MemoryParts, Error> {
-        let boot = self.lock().boot;
-        let fatal = Fatal::new();
+    pub fn open(&self, identity: Identity) -> Result<Parts, Error> {
+        let (boot, is_new) = {
+            let contents = self.lock();
+            (contents.boot, contents.trees.is_empty())
+        };
         let database = MemoryDatabase { disk: self.clone(), boot };
-        let place: Arc<dyn Place> = Arc::new(MemoryPlace { tree: database.tree("records") });
-        let dir = Path::new("memory");
-        let io = |source| Error::Io { doing: "opening a disk in memory".into(), source };
-        if self.lock().trees.is_empty() {
-            NodeMeta::create(&*place, &identity, 0).map_err(io)?;
-        }
-        let meta = NodeMeta::open(&place, dir, identity, &fatal)?;
-        let databases = Databases::new(database, &fatal, 0);
-        let (snapshots, lost) = SnapshotStore::open(&place, &databases).map_err(io)?;
-        if let Some(what) = lost {
-            return Err(Error::Damaged { dir: dir.into(), what });
-        }
-        snapshots.tidy().map_err(io)?;
-        Ok(MemoryParts { snapshots, meta, fatal })
+        let place = Arc::new(database.tree(None));
+        storage::simulation::open(place, database, identity, is_new)
     }
 
     /// Number of writes that are not synced. A loss of power would keep some of the oldest of these
@@ -130,8 +103,8 @@ struct MemoryDatabase {
 }
 
 impl MemoryDatabase {
-    fn tree(&self, name: &str) -> MemoryTree {
-        MemoryTree { database: self.clone(), name: name.into() }
+    fn tree(&self, number: Option<u64>) -> MemoryTree {
+        MemoryTree { database: self.clone(), number }
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -144,10 +117,10 @@ impl MemoryDatabase {
         if contents.boot == self.boot { Ok(contents) } else { Err(io::Error::other("the machine has lost power")) }
     }
 
-    fn write(&self, now: Write, later: Write) -> io::Result<()> {
+    fn write(&self, write: Write) -> io::Result<()> {
         let mut contents = self.contents()?;
-        apply(&mut contents.trees, now);
-        contents.unsynced.push_back(later);
+        apply(&mut contents.trees, write.clone());
+        contents.unsynced.push_back(write);
         Ok(())
     }
 }
@@ -160,25 +133,23 @@ impl Engine for MemoryDatabase {
     }
 
     fn begin(&self, number: u64) -> io::Result<Box<dyn Tree>> {
-        Ok(Box::new(self.tree(&name(number))))
+        Ok(Box::new(self.tree(Some(number))))
     }
 
     fn publish(&self, _number: u64) -> io::Result<Vec<FileRecord>> {
         self.sync().map(|()| Vec::new())
     }
 
-    fn open(&self, number: u64, files: &[FileRecord], _spare: u64) -> io::Result<Box<dyn Tree>> {
-        failpoint::pass("db.copy").map_err(|error| CopyFailed::of(error, files, None))?;
-        Ok(Box::new(self.tree(&name(number))))
+    fn open(&self, number: u64, _files: &[FileRecord], _spare: u64) -> io::Result<Box<dyn Tree>> {
+        Ok(Box::new(self.tree(Some(number))))
     }
 
     fn remove(&self, number: u64) -> io::Result<()> {
-        let name = name(number);
-        self.write(Write::RemoveAll { tree: name.clone() }, Write::RemoveAll { tree: name })
+        self.write(Write::RemoveAll { tree: Some(number) })
     }
 
-    fn names(&self) -> io::Result<Vec<String>> {
-        Ok(self.disk.lock().trees.keys().cloned().collect())
+    fn numbers(&self) -> io::Result<Vec<u64>> {
+        Ok(self.disk.lock().trees.keys().copied().flatten().collect())
     }
 
     fn disk_bytes(&self) -> io::Result<u64> {
@@ -186,22 +157,21 @@ impl Engine for MemoryDatabase {
     }
 }
 
-/// One named map of keys to values on a [`MemoryDisk`], such as a snapshot's database.
+/// One map of keys to values on a [`MemoryDisk`], such as a snapshot's database.
 #[derive(Clone, Debug)]
 struct MemoryTree {
     database: MemoryDatabase,
-    name: String,
+    number: Option<u64>,
 }
 
 impl Tree for MemoryTree {
     fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let contents = self.database.contents()?;
-        Ok(contents.trees.get(&self.name).and_then(|tree| tree.get(key)).cloned())
+        Ok(contents.trees.get(&self.number).and_then(|tree| tree.get(key)).cloned())
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        let write = || Write::Insert { tree: self.name.clone(), key: key.into(), value: value.into() };
-        self.database.write(write(), write())
+        self.database.write(Write::Insert { tree: self.number, key: key.into(), value: value.into() })
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -213,28 +183,21 @@ impl Tree for MemoryTree {
     }
 }
 
-/// The node's small records, as keys of one map on the disk.
-#[derive(Debug)]
-struct MemoryPlace {
-    tree: MemoryTree,
-}
-
-impl Place for MemoryPlace {
+/// The node's small records are keys of one map on the disk.
+impl Place for MemoryTree {
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        self.tree.get(name.as_bytes())
+        self.get(name.as_bytes())
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.tree.insert(name.as_bytes(), bytes)?;
-        failpoint::pass("record.written")?;
-        self.tree.database.sync()?;
-        failpoint::pass("record.renamed")
+        self.insert(name.as_bytes(), bytes)?;
+        self.database.sync()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::raft::types::SnapshotMeta;
+    use storage::SnapshotMeta;
 
     use super::*;
 

@@ -29,7 +29,7 @@ use crate::cluster::{Clock, Cluster};
 use crate::recorder::Recorder;
 
 pub use fault::{Fault, Need};
-use kind::{Kind, Rules, Scene};
+use kind::{AnyKind, Rules, Scene};
 
 /// Number of times that each fault was made.
 pub type Injected = BTreeMap<String, u64>;
@@ -69,7 +69,7 @@ pub struct Pace {
 /// further call.
 struct UnderWay {
     fault: Fault,
-    kind: Box<dyn Kind>,
+    kind: Box<dyn AnyKind>,
     next: Option<Instant>,
 }
 

@@ -114,7 +114,6 @@ impl Members {
             Step::Wipe => {
                 let id = scene.one();
                 next.wiped = Some(id);
-                scene.cluster.node(id).kill();
                 scene.cluster.node(id).wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
                 scene.cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
             }

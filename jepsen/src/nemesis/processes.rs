@@ -34,7 +34,6 @@ impl Kind for Strike {
                 How::Stop => scene.cluster.node(id).stop().await,
                 How::Pause => scene.cluster.node(id).pause(true),
                 How::Wipe => {
-                    scene.cluster.node(id).kill();
                     scene.cluster.node(id).wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
                     scene.cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
                 }

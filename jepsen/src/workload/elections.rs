@@ -84,7 +84,7 @@ impl Elections {
             let (lock, token) = (place.lock(), token.unwrap_or(0));
             let call = Call::put(format!("/v1/elections{lock}?ticket={}&fencing_token={token}", place.ticket));
             let call = call.body(element.to_string()).session(&session.key);
-            client.operate("proclaim", value, call, |_| None).await.0
+            client.operate("proclaim", value, call, |_| None).await
         };
         if !answer.is_problem("lock-not-held") && !answer.is_problem("ticket-gone") {
             candidate.waiter.place = Some(place);
@@ -108,7 +108,7 @@ impl Elections {
             call = call.query(&format!("since={upto}")).query(&format!("wait={}ms", WAIT.as_millis()));
         }
         let mut next = None;
-        let (answer, _) = client
+        let answer = client
             .operate("observe", value.clone(), call, |answer| {
                 let election: Election = answer.read(Effect::Read)?;
                 let mut seen = value.clone();
@@ -170,6 +170,6 @@ impl Work for Elections {
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        self.pool.read_and_acquire_again(client, "elections", "").await
+        self.pool.read_and_acquire_again(client, "elections").await
     }
 }

@@ -46,7 +46,7 @@ impl Ephemerals {
         let path = format!("{}/ephemeral/s{id}-{}", super::ROOT, owner.made);
         let call = Call::post(format!("/v1/znodes{path}?mode=ephemeral")).session(&session.key);
         let value = json!({"owner": id, "path": path});
-        let (answer, _) = client.operate("create", value, call, |_| None).await;
+        let answer = client.operate("create", value, call, |_| None).await;
         if answer.outcome != Kind::Fail {
             self.nodes().push((path, id));
         }

@@ -134,7 +134,7 @@ impl Fenced {
     async fn release(&self, held: Held, session: &Session, client: &mut Client) -> bool {
         let value = json!({"lock": held.lock, "owner": session.id, "token": held.token});
         let call = Call::delete(format!("/v1/tickets{}", held.ticket)).session(&session.key);
-        let (answer, _) = client.operate("release", value, call, |_| None).await;
+        let answer = client.operate("release", value, call, |_| None).await;
         answer.is_ok()
     }
 }

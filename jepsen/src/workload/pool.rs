@@ -138,14 +138,9 @@ impl Pool {
     }
 
     /// Reads the guarded znodes at the end of a run, and then acquires each lock once more.
-    pub(super) async fn read_and_acquire_again(
-        &self,
-        client: &mut Client,
-        route: &str,
-        mode: &str,
-    ) -> Result<(), String> {
+    pub(super) async fn read_and_acquire_again(&self, client: &mut Client, route: &str) -> Result<(), String> {
         self.read_at_the_end(client).await?;
-        let call = |lock: &str| Call::post(format!("/v1/{route}{lock}{mode}"));
+        let call = |lock: &str| Call::post(format!("/v1/{route}{lock}"));
         self.acquire_again(client, |lock| (json!({"lock": lock}), call(lock))).await
     }
 }

@@ -48,7 +48,7 @@ impl Queues {
     async fn ask_with_other_limit(&self, worker: &mut Waiter, session: Session, lock: String, client: &mut Client) {
         let (_, mut value, call) = one(&lease(lock, 1, LIMIT + client.rng.u32(1..=2)));
         value["owner"] = session.id.into();
-        let (answer, _) = client
+        let answer = client
             .operate("acquire", value.clone(), call.session(&session.key), |answer| {
                 Tickets::One.read(answer, Effect::Write, &mut value)?;
                 Some(value)

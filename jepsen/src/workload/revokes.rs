@@ -83,7 +83,7 @@ impl Revokes {
                 value["due_ms"] = revoke.and_then(|revoke| revoke.due_at_ms).into();
                 Some(value)
             });
-            heard.await.0
+            heard.await
         };
         if asked {
             holder.deeds_left = 0;
@@ -119,7 +119,7 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
     if let Some(deadline_ms) = deadline_ms {
         call = call.query(&format!("deadline={deadline_ms}ms"));
     }
-    let (answer, _) = client
+    let answer = client
         .operate("revoke", value.clone(), call, |answer| {
             let revoked: Revocation = answer.read(Effect::Write)?;
             value["tickets"] = revoked.tickets.into();
@@ -199,6 +199,6 @@ impl Work for Revokes {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
-        self.pool.read_and_acquire_again(client, "locks", "").await
+        self.pool.read_and_acquire_again(client, "locks").await
     }
 }

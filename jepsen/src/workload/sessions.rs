@@ -60,7 +60,7 @@ impl Work for Sessions {
         let answer = if client.rng.u8(..4) == 0 {
             let element = self.next_element.fetch_add(1, Ordering::Relaxed) + 1;
             let call = Call::put(url).body(element.to_string());
-            client.operate("write", json!({"key": name, "element": element}), call, |_| None).await.0
+            client.operate("write", json!({"key": name, "element": element}), call, |_| None).await
         } else {
             let shown = if self.forgetful { 0 } else { *last };
             let call = Call::get(format!("{url}?consistency=local")).header(headers::MIN_ZXID, shown);
@@ -69,7 +69,7 @@ impl Work for Sessions {
                 let element: Option<u64> = node.data.and_then(|data| data.parse().ok());
                 Some(json!({"key": name, "element": element, "mzxid": node.stat.mzxid}))
             };
-            client.operate("local-read", json!({"key": name, "min_zxid": last}), call, result).await.0
+            client.operate("local-read", json!({"key": name, "min_zxid": last}), call, result).await
         };
         if let Some(zxid) = answer.zxid.filter(|_| answer.is_ok()) {
             *last = (*last).max(zxid);

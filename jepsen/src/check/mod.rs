@@ -22,6 +22,8 @@ mod session;
 mod waits;
 mod watch;
 
+use std::collections::BTreeMap;
+
 use crate::answer::WRONG;
 use crate::history::{self, Entry, Operation};
 use crate::rows::rows;
@@ -135,6 +137,15 @@ impl Workload {
     pub fn from_name(name: &str) -> Option<Workload> {
         Workload::all().find(|workload| workload.name() == name)
     }
+}
+
+/// Groups values by their keys. The values of a key keep their order.
+fn grouped<K: Ord, V>(pairs: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {
+    let mut groups: BTreeMap<K, Vec<V>> = BTreeMap::new();
+    for (key, value) in pairs {
+        groups.entry(key).or_default().push(value);
+    }
+    groups
 }
 
 /// Judges a history by the promise of its workload.

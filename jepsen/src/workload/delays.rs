@@ -78,14 +78,6 @@ async fn release(session: &OwnSession, (lock, ticket): (String, String), client:
 impl Work for Delays {
     type Worker = Holder;
 
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
-    fn worker(&self, _index: usize) -> Holder {
-        Holder::default()
-    }
-
     async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {
         let Some(mut session) = holder.session.take() else {
             holder.session = OwnSession::open(TIMEOUT_MS, client).await;

@@ -72,14 +72,6 @@ impl Ephemerals {
 impl Work for Ephemerals {
     type Worker = Owner;
 
-    fn name(&self) -> &'static str {
-        "ephemeral"
-    }
-
-    fn worker(&self, _index: usize) -> Owner {
-        Owner::default()
-    }
-
     async fn step(&self, owner: &mut Owner, client: &mut Client) -> Result<(), String> {
         let Some(mut session) = owner.session.take() else {
             owner.session = OwnSession::open(SESSION_TIMEOUT_MS, client).await;

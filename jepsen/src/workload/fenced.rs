@@ -142,14 +142,6 @@ impl Fenced {
 impl Work for Fenced {
     type Worker = User;
 
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
-    fn worker(&self, _index: usize) -> User {
-        User::default()
-    }
-
     async fn step(&self, user: &mut User, client: &mut Client) -> Result<(), String> {
         let mut session = match user.session.take() {
             Some(session) => session,

@@ -29,7 +29,7 @@ const WAIT: Duration = Duration::from_secs(2);
 
 /// Locks that many workers compete for, some with a guarded znode beside them.
 pub(super) struct Pool {
-    pub(super) name: &'static str,
+    name: &'static str,
     /// Number of locks in use at a time.
     count: u64,
     next: AtomicU64,

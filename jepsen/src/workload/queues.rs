@@ -61,14 +61,6 @@ impl Queues {
 impl Work for Queues {
     type Worker = Waiter;
 
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
-    fn worker(&self, _index: usize) -> Waiter {
-        Waiter::default()
-    }
-
     async fn step(&self, worker: &mut Waiter, client: &mut Client) -> Result<(), String> {
         let Some(session) = worker.owner.session(client).await? else { return Ok(()) };
         let die = client.rng.u8(..20);

@@ -34,6 +34,7 @@ pub struct Revokes {
 }
 
 /// A worker that takes locks, or that revokes them.
+#[derive(Default)]
 pub struct Holder {
     asks: bool,
     waiter: Waiter,
@@ -151,13 +152,9 @@ async fn past(lost: &Value, client: &mut Client) {
 impl Work for Revokes {
     type Worker = Holder;
 
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
     fn worker(&self, index: usize) -> Holder {
         let asks = index % REVOKER_ONE_IN == REVOKER_ONE_IN - 1;
-        Holder { asks, waiter: Waiter::default(), stubborn: false, holds_since: None, deeds_left: 0, lost: None }
+        Holder { asks, ..Holder::default() }
     }
 
     async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 use zlock_client::api::{ZnodeInfo, headers};
 
-use super::{Work, make_root};
+use super::Work;
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::http::Call;
@@ -37,20 +37,11 @@ impl Work for Sessions {
     /// The last zxid that the client saw.
     type Worker = u64;
 
-    fn name(&self) -> &'static str {
-        "session"
-    }
-
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.name()).await?;
         for key in 0..KEYS {
             client.ensure(&path(key), "0").await?;
         }
         Ok(())
-    }
-
-    fn worker(&self, _index: usize) -> u64 {
-        0
     }
 
     async fn step(&self, last: &mut u64, client: &mut Client) -> Result<(), String> {

@@ -113,8 +113,7 @@ impl Client {
         self.end(answer.outcome, f, value, answer.error.clone(), Some(answer));
     }
 
-    /// Performs an operation that is one request to a random node. Returns the answer and the
-    /// recorded value.
+    /// Performs an operation that is one request to a random node, and returns the answer.
     ///
     /// `result` makes the value to record from an `Ok` answer. If `result` returns `None`, or the
     /// answer is not `Ok`, the argument `value` is recorded.
@@ -124,13 +123,12 @@ impl Client {
         value: Value,
         call: Call,
         result: impl FnOnce(&mut Answer) -> Option<Value>,
-    ) -> (Answer, Value) {
+    ) -> Answer {
         self.invoke(f, value.clone());
         let mut answer = self.send(call).await;
         let done = if answer.is_ok() { result(&mut answer) } else { None };
-        let value = done.unwrap_or(value);
-        self.end_as(&answer, f, value.clone());
-        (answer, value)
+        self.end_as(&answer, f, done.unwrap_or(value));
+        answer
     }
 
     fn note(&self, kind: Kind, f: &str, value: Value, error: Option<String>, node: Option<u64>, zxid: Option<u64>) {

@@ -28,7 +28,7 @@ use crate::store;
 use crate::verdict::{Validity, Verdict};
 use crate::workload::{
     Bank, Delays, Doors, Elections, Ephemerals, Fenced, LockKind, Locks, Mixed, QueueKind, Queues, Registers, Retries,
-    Revokes, Sequences, Sessions, Watchers, Work,
+    Revokes, Sequences, Sessions, Watchers, Work, make_root,
 };
 
 /// Longest time for the workers' last requests and for the reads of the final state.
@@ -164,6 +164,7 @@ impl Run {
     async fn go<W: Work>(self, work: W, progress: impl Fn(Progress) + Send + 'static) -> Result<Results, String> {
         let endpoints = self.cluster.lock().await.endpoints.clone();
         let mut client = Client::new(&endpoints, &self.recorder, self.options.seed);
+        make_root(&mut client, self.options.workload.name()).await?;
         work.prepare(&mut client).await?;
         ballast::load(&endpoints, self.options.common.ballast, self.options.seed).await?;
         let work = Arc::new(work);

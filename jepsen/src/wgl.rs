@@ -113,25 +113,24 @@ impl EventList {
     }
 
     fn unlink(&mut self, node: usize) {
-        let (prev, next) = (self.prev[node], self.next[node]);
-        match prev {
-            NONE => self.head = next,
-            prev => self.next[prev] = next,
-        }
-        if next != NONE {
-            self.prev[next] = prev;
-        }
+        self.point(node, self.next[node], self.prev[node]);
     }
 
     /// Undoes `unlink`. Nodes must be relinked in the reverse order of unlinking.
     fn relink(&mut self, node: usize) {
-        let (prev, next) = (self.prev[node], self.next[node]);
-        match prev {
-            NONE => self.head = node,
-            prev => self.next[prev] = node,
+        self.point(node, node, node);
+    }
+
+    /// Lets the neighbours of `node` point to these nodes: the one before it to `next`, and the one
+    /// behind it to `prev`.
+    fn point(&mut self, node: usize, next: usize, prev: usize) {
+        match self.prev[node] {
+            NONE => self.head = next,
+            before => self.next[before] = next,
         }
-        if next != NONE {
-            self.prev[next] = node;
+        match self.next[node] {
+            NONE => {}
+            behind => self.prev[behind] = prev,
         }
     }
 }

@@ -88,18 +88,14 @@ pub(crate) enum Program {
 
 /// One server of a cluster.
 struct Node {
-    program: PathBuf,
-    arguments: Vec<String>,
+    plan: Plan,
     log: PathBuf,
-    /// Address of zlock's HTTP server; `None` for other systems, which have only `client`.
-    rest: Option<String>,
-    client: String,
     process: Process,
 }
 
 impl Node {
     fn rest(&self) -> &str {
-        self.rest.as_deref().unwrap_or_default()
+        self.plan.rest.as_deref().unwrap_or_default()
     }
 }
 
@@ -112,10 +108,11 @@ pub(crate) struct Cluster {
     ports: Ports,
 }
 
-/// Command line and addresses of a node that is to be started.
+/// Command line and addresses of a node.
 struct Plan {
     program: PathBuf,
     arguments: Vec<String>,
+    /// Address of zlock's HTTP server; `None` for other systems, which have only `client`.
     rest: Option<String>,
     client: String,
 }
@@ -139,8 +136,7 @@ impl Cluster {
         let start = |(number, plan): (usize, Plan)| {
             let log = data.path().join(format!("log-{number}"));
             let process = process::start(&plan.program, &plan.arguments, &log)?;
-            let Plan { program, arguments, rest, client } = plan;
-            Ok(Node { program, arguments, log, rest, client, process })
+            Ok(Node { plan, log, process })
         };
         let nodes = plans.into_iter().enumerate().map(start).collect::<io::Result<Vec<Node>>>()?;
         let cluster = Cluster { program, nodes, data, ports };
@@ -172,9 +168,9 @@ impl Cluster {
         let asked = async {
             match self.program {
                 Program::Zlock => Client::new(node.rest()).is_ready().await,
-                Program::ZooKeeper => zookeeper::mode(&node.client).await.is_ok_and(|mode| mode.is_some()),
-                Program::Etcd => etcd::leads(&node.client).await.is_ok_and(|leads| leads.is_some()),
-                Program::Redis => crate::client::Redis::open(&node.client).await.is_ok(),
+                Program::ZooKeeper => zookeeper::mode(&node.plan.client).await.is_ok_and(|mode| mode.is_some()),
+                Program::Etcd => etcd::leads(&node.plan.client).await.is_ok_and(|leads| leads.is_some()),
+                Program::Redis => crate::client::Redis::open(&node.plan.client).await.is_ok(),
             }
         };
         tokio::time::timeout(Duration::from_secs(2), asked).await.unwrap_or(false)
@@ -189,9 +185,9 @@ impl Cluster {
                     match self.program {
                         Program::Zlock => zlock::status(node.rest(), SOON).await.map(|status| status.role == "leader"),
                         Program::ZooKeeper => {
-                            Ok(zookeeper::mode(&node.client).await?.is_some_and(|mode| mode == "leader"))
+                            Ok(zookeeper::mode(&node.plan.client).await?.is_some_and(|mode| mode == "leader"))
                         }
-                        Program::Etcd => Ok(etcd::leads(&node.client).await?.unwrap_or(false)),
+                        Program::Etcd => Ok(etcd::leads(&node.plan.client).await?.unwrap_or(false)),
                         Program::Redis => Ok(true),
                     }
                 };
@@ -209,15 +205,15 @@ impl Cluster {
     /// when no node answers.
     pub(crate) async fn term(&self) -> Option<u64> {
         let asked =
-            self.nodes.iter().filter_map(|node| node.rest.as_deref()).map(|rest| zlock::status(rest, TERM_WAIT));
+            self.nodes.iter().filter_map(|node| node.plan.rest.as_deref()).map(|rest| zlock::status(rest, TERM_WAIT));
         let told = futures_util::future::join_all(asked).await;
         told.into_iter().filter_map(|status| Some(status.ok()?.term)).max()
     }
 
     /// Addresses at which the nodes serve a protocol, in the order of the nodes.
     pub(crate) fn addrs(&self, door: Door) -> Vec<String> {
-        let addr = |node: &Node| if door == Door::Rest { node.rest.clone() } else { Some(node.client.clone()) };
-        self.nodes.iter().filter_map(addr).collect()
+        let addr = |plan: &Plan| if door == Door::Rest { plan.rest.clone() } else { Some(plan.client.clone()) };
+        self.nodes.iter().filter_map(|node| addr(&node.plan)).collect()
     }
 
     /// Addresses at which nodes of zlock listen for peers, in the order of the nodes.
@@ -263,7 +259,7 @@ impl Cluster {
 
     /// Runs a command of the program `zlock` at the admin socket of the first node.
     pub(crate) async fn operate(&self, arguments: &[&str]) -> Result<(), Error> {
-        let mut command = Command::new(&self.nodes[0].program);
+        let mut command = Command::new(&self.nodes[0].plan.program);
         command.args(arguments).env("ZLOCK_ADMIN_SOCKET", zlock::admin_socket(self.data.path(), 0));
         let done = tokio::task::spawn_blocking(move || command.output()).await.expect("nothing panics there")?;
         let stderr = String::from_utf8_lossy(&done.stderr);
@@ -293,7 +289,7 @@ impl Cluster {
     /// Starts a node that was killed, on its own data.
     pub(crate) fn start_again(&mut self, number: usize) -> io::Result<()> {
         let node = &mut self.nodes[number];
-        node.process = process::start(&node.program, &node.arguments, &node.log)?;
+        node.process = process::start(&node.plan.program, &node.plan.arguments, &node.log)?;
         Ok(())
     }
 

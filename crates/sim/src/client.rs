@@ -68,15 +68,6 @@ pub struct Session {
     pub lease: Rc<RefCell<Lease>>,
 }
 
-/// Outcome of a write.
-#[derive(Clone, Debug)]
-pub enum Written {
-    /// The write was applied, with this outcome.
-    Done(TxnOutcome),
-    /// The write may or may not have been applied: no try got a clear answer.
-    Unknown,
-}
-
 impl Client {
     /// Returns a client that has seen nothing yet.
     pub fn new(id: MachineId, shared: Shared, mut random: fastrand::Rng) -> Client {
@@ -150,7 +141,7 @@ impl Client {
 
     /// Sends an acquire like [`Client::write`], with a new attempt number in each try. Returns the
     /// outcome, and the attempt number of the last try.
-    pub async fn acquire(&mut self, request: Request) -> (Written, Attempt) {
+    pub async fn acquire(&mut self, request: Request) -> (Option<TxnOutcome>, Attempt) {
         let first = self.random.u64(1..u64::MAX / 2);
         let mut tries = 0;
         let written = self.write_with(request, |request| {
@@ -162,12 +153,19 @@ impl Client {
     }
 
     /// Sends a write, and retries it with the same idempotency key until a node answers that the
-    /// write was applied, at most `TRIES` times.
-    pub async fn write(&mut self, request: Request) -> Written {
+    /// write was applied, at most `TRIES` times. Returns `None` if no try got a clear answer: the
+    /// write may or may not have been applied.
+    pub async fn write(&mut self, request: Request) -> Option<TxnOutcome> {
         self.write_with(request, |_| ()).await
     }
 
-    async fn write_with(&mut self, mut request: Request, mut prepare: impl FnMut(&mut Request)) -> Written {
+    /// Sends a write in a session, as [`Client::write`] does.
+    pub async fn write_in(&mut self, session: &Session, op: Op) -> Option<TxnOutcome> {
+        let request = self.request(session, op);
+        self.write(request).await
+    }
+
+    async fn write_with(&mut self, mut request: Request, mut prepare: impl FnMut(&mut Request)) -> Option<TxnOutcome> {
         let began_ms = self.now_ms();
         for attempt in 0..TRIES {
             prepare(&mut request);
@@ -176,7 +174,7 @@ impl Client {
                     self.saw(applied.zxid);
                     let (client, key, applied_clone) = (self.id, request.key, applied.clone());
                     self.observe(Observation::Acknowledged { client, key, applied: applied_clone, began_ms });
-                    return Written::Done(applied);
+                    return Some(applied);
                 }
                 // Without a key, a second try could apply the write twice.
                 Some(Reply::Applied(Err(Error::Unknown { .. }))) | None if request.key.is_none() => break,
@@ -184,7 +182,7 @@ impl Client {
             }
             self.pause(50 << attempt.min(5)).await;
         }
-        Written::Unknown
+        None
     }
 
     /// Records that the client has seen this zxid, in a state or in an answer to a call.
@@ -206,7 +204,7 @@ impl Client {
             address: None,
             client: znode::ClientInfo::default(),
         };
-        let Written::Done(applied) = self.write(Request::new(op)).await else { return None };
+        let applied = self.write(Request::new(op)).await?;
         let Ok(znode::Reply::SessionOpened { session, timeout_ms }) = applied.reply else { return None };
         let (timeout_max_ms, heard_ms) = (timeout_ms, self.now_ms());
         let lease = Lease { session, timeout_ms, timeout_max_ms, sent_ms, heard_ms, over: false };
@@ -223,10 +221,8 @@ impl Client {
             let mut lease = session.lease.borrow_mut();
             lease.timeout_ms = lease.timeout_ms.min(timeout_ms);
         }
-        let request = self.request(session, Op::AttachSession { connection, timeout_ms });
-        if let Written::Done(TxnOutcome { reply: Ok(znode::Reply::SessionOpened { timeout_ms, .. }), .. }) =
-            self.write(request).await
-        {
+        let attached = self.write_in(session, Op::AttachSession { connection, timeout_ms }).await;
+        if let Some(TxnOutcome { reply: Ok(znode::Reply::SessionOpened { timeout_ms, .. }), .. }) = attached {
             let mut lease = session.lease.borrow_mut();
             (lease.timeout_ms, lease.timeout_max_ms) = (timeout_ms, timeout_ms);
         }
@@ -317,11 +313,6 @@ impl Client {
             }
             _ => None,
         }
-    }
-
-    /// The id of the session.
-    pub fn session_id(session: &Session) -> SessionId {
-        session.credential.session
     }
 }
 

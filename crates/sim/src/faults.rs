@@ -108,7 +108,8 @@ impl Faults {
         }
         self.follow_election(nodes, now_ms);
         self.follow_flush(nodes, now_ms);
-        self.follow_lease(nodes, now_ms);
+        let deeds = self.lease.follow(nodes);
+        self.does(deeds, nodes, now_ms);
         if self.next_ms <= now_ms && !self.lease.is_under_way() {
             self.next_ms = now_ms + 50 + self.random.u64(..self.calm_ms);
             self.strike(nodes, now_ms);
@@ -345,11 +346,6 @@ impl Faults {
             }
             _ => {}
         }
-    }
-
-    fn follow_lease(&mut self, nodes: &mut [Node], now_ms: u64) {
-        let deeds = self.lease.follow(nodes);
-        self.does(deeds, nodes, now_ms);
     }
 
     fn does(&mut self, deeds: Vec<Deed>, nodes: &mut [Node], now_ms: u64) {

@@ -121,7 +121,7 @@ impl Hub {
 
     /// Removes the earliest event, due or not, to clear up after a run.
     pub fn any(&self) -> Option<Event> {
-        self.lock().any()
+        self.lock().events.pop_first().map(|(_, event)| event)
     }
 
     /// Locks the shared state, for a moment.
@@ -153,11 +153,6 @@ impl Shared {
     pub fn due(&mut self) -> Option<Event> {
         let first = self.events.first_entry()?;
         (first.key().0 <= self.now_ms).then(|| first.remove())
-    }
-
-    /// Removes the earliest event, due or not, to clear up after a run.
-    pub fn any(&mut self) -> Option<Event> {
-        self.events.pop_first().map(|(_, event)| event)
     }
 
     /// The true time, in milliseconds since 1970.

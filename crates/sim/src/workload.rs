@@ -11,7 +11,7 @@ use znode::{
 };
 
 use crate::call::{Call, Reply as Answer, Waited};
-use crate::client::{Client, Session, Shared, Written};
+use crate::client::{Client, Session, Shared};
 use crate::network::FIRST_CLIENT;
 use crate::observation::Observation;
 
@@ -36,7 +36,7 @@ pub async fn prepare(client: &mut Client) {
         let op = create("/", directory.trim_start_matches('/'), CreateMode::Persistent, Vec::new());
         let request = Request::new(Op::Znode(op));
         while !client.is_closing() {
-            if let Written::Done(_) = client.write(request.clone()).await {
+            if client.write(request.clone()).await.is_some() {
                 break;
             }
             client.move_on();
@@ -72,10 +72,8 @@ pub async fn live(mut client: Client) {
         }
         // Some clients leave without closing: their sessions expire.
         if client.random.bool() {
-            let op = Op::CloseSession { session: Client::session_id(&session) };
             session.lease.borrow_mut().over = true;
-            let request = client.request(&session, op);
-            client.write(request).await;
+            client.write_in(&session, Op::CloseSession { session: session.credential.session }).await;
         }
         session.lease.borrow_mut().over = true;
     }
@@ -89,8 +87,7 @@ async fn act(client: &mut Client, session: &Session) {
         0..15 => {
             let data = client.id.to_le_bytes().to_vec();
             let op = create("/queue", "q-", CreateMode::PersistentSequential, data);
-            let request = client.request(session, Op::Znode(op));
-            client.write(request).await;
+            client.write_in(session, Op::Znode(op)).await;
         }
         15..22 => trim(client, session).await,
         22..37 => register(client, session).await,
@@ -116,8 +113,7 @@ async fn trim(client: &mut Client, session: &Session) {
     let Ok(mut names) = state.children(&queue) else { return };
     let Some(first) = names.next().map(str::to_string).filter(|_| names.count() > 10) else { return };
     let op = Op::Znode(ZnodeOp::Delete { path: path(&format!("/queue/{first}")), version: -1 });
-    let request = client.request(session, op);
-    client.write(request).await;
+    client.write_in(session, op).await;
 }
 
 /// Reads a register, and sets it if its version is still that of the read.
@@ -131,8 +127,7 @@ async fn register(client: &mut Client, session: &Session) {
         None => create("/registers", &name, CreateMode::Persistent, data),
         Some(node) => ZnodeOp::SetData { path: register, data, version: node.stat().version },
     };
-    let request = client.request(session, Op::Znode(op));
-    client.write(request).await;
+    client.write_in(session, Op::Znode(op)).await;
 }
 
 /// Creates or deletes an ephemeral znode.
@@ -142,8 +137,7 @@ async fn presence(client: &mut Client, session: &Session) {
         0 => ZnodeOp::Delete { path: path(&format!("/present/{name}")), version: -1 },
         _ => create("/present", &name, CreateMode::Ephemeral, Vec::new()),
     };
-    let request = client.request(session, Op::Znode(op));
-    client.write(request).await;
+    client.write_in(session, Op::Znode(op)).await;
 }
 
 /// Changes two registers in one transaction.
@@ -156,8 +150,7 @@ async fn transfer(client: &mut Client, session: &Session) {
         let data = client.random.u64(..).to_le_bytes().to_vec();
         ops.push(ZnodeOp::SetData { path: register, data, version: node.stat().version });
     }
-    let request = client.request(session, Op::Multi(ops));
-    client.write(request).await;
+    client.write_in(session, Op::Multi(ops)).await;
 }
 
 /// Takes a lock, makes a write that is guarded by the grant's fencing token, and releases the lock.
@@ -174,7 +167,7 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     let acquire = Acquire { owner, lock_delay_ms, ..Acquire::new(lock.clone(), mode) };
     let request = client.request(session, Op::Acquire(acquire));
     let (written, attempt) = client.acquire(request).await;
-    let Written::Done(applied) = written else {
+    let Some(applied) = written else {
         // The acquire may or may not be in the queue. Only the end of the session settles that.
         session.lease.borrow_mut().over = true;
         return;
@@ -198,8 +191,7 @@ async fn lock_cycle(client: &mut Client, session: &Session, number: u64) {
     if let Some(token) = token {
         hold(client, session, &lock, &ticket, token, mode == LockMode::Read).await;
     }
-    let request = client.request(session, Op::Release { ticket: ticket.into() });
-    client.write(request).await;
+    client.write_in(session, Op::Release { ticket: ticket.into() }).await;
 }
 
 async fn wait_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) -> Option<FencingToken> {
@@ -233,9 +225,8 @@ async fn look_for_grant(client: &mut Client, session: &Session, ticket: &ZPath) 
 /// meanwhile.
 async fn withdraw(client: &mut Client, session: &Session, ticket: &ZPath, attempt: Attempt) -> Option<TicketHolds> {
     let op = Op::Withdraw { ticket: ticket.clone(), attempt, if_waiting: true };
-    let request = client.request(session, op);
-    match client.write(request).await {
-        Written::Done(TxnOutcome { reply: Ok(Reply::StillHeld(held)), .. }) => Some(held),
+    match client.write_in(session, op).await {
+        Some(TxnOutcome { reply: Ok(Reply::StillHeld(held)), .. }) => Some(held),
         _ => None,
     }
 }

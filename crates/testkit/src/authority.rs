@@ -26,11 +26,16 @@ impl Authority {
     /// # Panics
     /// If no key can be made.
     pub fn new(name: &str) -> Authority {
+        Authority::signed_by(None, name)
+    }
+
+    fn signed_by(issuer: Option<&Issuer<'static, KeyPair>>, name: &str) -> Authority {
         let key = KeyPair::generate().expect("rcgen makes it");
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).expect("rcgen makes it");
+        let signed = issuer.map_or_else(|| params.self_signed(&key), |issuer| params.signed_by(&key, issuer));
+        let certificate = signed.expect("rcgen makes it");
         Authority { certificate, issuer: Issuer::new(params, key), signed: AtomicU64::default() }
     }
 
@@ -44,12 +49,7 @@ impl Authority {
     /// # Panics
     /// If no key can be made.
     pub fn intermediate(&self, name: &str) -> Authority {
-        let key = KeyPair::generate().expect("rcgen makes it");
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let certificate = params.signed_by(&key, &self.issuer).expect("rcgen makes it");
-        Authority { certificate, issuer: Issuer::new(params, key), signed: AtomicU64::default() }
+        Authority::signed_by(Some(&self.issuer), name)
     }
 
     /// Returns a new certificate and key for the server `host`, as PEM.

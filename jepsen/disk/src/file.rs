@@ -30,6 +30,14 @@ impl Content {
         Arc::make_mut(page)[kept..].fill(0);
         Some(last)
     }
+
+    /// Takes over a page of another content, or the hole in its place.
+    fn copy(&mut self, number: u64, from: &Content) {
+        match from.pages.get(&number) {
+            Some(page) => self.pages.insert(number, page.clone()),
+            None => self.pages.remove(&number),
+        };
+    }
 }
 
 /// A file with its present content and its durable content.
@@ -131,7 +139,7 @@ impl File {
     /// Makes the written bytes and the size durable, as fsync and fdatasync do.
     pub(crate) fn sync(&mut self) {
         for number in std::mem::take(&mut self.unsynced) {
-            self.keep(number);
+            self.durable.copy(number, &self.now);
         }
         self.durable.size = self.now.size;
         self.durable.resize(self.now.size);
@@ -147,19 +155,9 @@ impl File {
     /// content of these pages.
     pub(crate) fn drop_forgotten(&mut self) {
         for number in std::mem::take(&mut self.forgotten) {
-            match self.durable.pages.get(&number) {
-                Some(page) => self.now.pages.insert(number, page.clone()),
-                None => self.now.pages.remove(&number),
-            };
+            self.now.copy(number, &self.durable);
         }
         self.now.resize(self.now.size);
-    }
-
-    fn keep(&mut self, number: u64) {
-        match self.now.pages.get(&number) {
-            Some(page) => self.durable.pages.insert(number, page.clone()),
-            None => self.durable.pages.remove(&number),
-        };
     }
 
     /// Cuts the power. Some of the unsynced pages survive. The size becomes that of the last sync,
@@ -174,7 +172,7 @@ impl File {
         let survive = rng.f64();
         for number in std::mem::take(&mut self.unsynced) {
             if rng.f64() < survive {
-                self.keep(number);
+                self.durable.copy(number, &self.now);
                 cut.pages_kept += 1;
             } else {
                 cut.pages_lost += 1;

@@ -8,7 +8,7 @@ use crate::history::{Entry, Operation, Process};
 pub const SETTLE_NS: u64 = 6_000_000_000;
 /// Length of the intervals into which [`Calm`] divides a span of time. In each interval
 /// [`Calm::covers`] requires an acknowledged write, which shows that there is a quorum.
-const WORKS_NS: u64 = 500_000_000;
+pub(super) const WORKS_NS: u64 = 500_000_000;
 
 /// Operations that are acknowledged only when a quorum has their log entry.
 const WRITES: [&str; 10] =
@@ -18,21 +18,17 @@ const WRITES: [&str; 10] =
 /// began.
 pub(super) struct Calm {
     windows: Vec<(u64, u64)>,
-    /// Times of invocation and completion of the acknowledged writes.
-    writes: Vec<(u64, u64)>,
+    writes: Writes,
     /// Node and time of each answer.
     answers: Vec<(u64, u64)>,
 }
 
 impl Calm {
     pub(super) fn new(entries: &[Entry], operations: &[Operation]) -> Calm {
-        let is_write = |op: &&Operation| op.is_ok() && WRITES.contains(&op.f.as_str());
-        let mut writes: Vec<(u64, u64)> = operations.iter().filter(is_write).map(|op| op.time).collect();
-        writes.sort_unstable();
         let answered = entries.iter().filter(|entry| entry.kind == crate::history::Kind::Ok);
         let mut answers: Vec<(u64, u64)> = answered.filter_map(|entry| Some((entry.node?, entry.time))).collect();
         answers.sort_unstable();
-        Calm { windows: windows(entries), writes, answers }
+        Calm { windows: windows(entries), writes: Writes::new(operations, &WRITES), answers }
     }
 
     /// Returns the beginning of the calm time (interval without a fault) that contains `at`; `None`
@@ -46,7 +42,7 @@ impl Calm {
     /// quorum.
     pub(super) fn covers(&self, from: u64, to: u64) -> bool {
         let calm = self.windows.iter().any(|(begin, end)| *begin <= from && to <= *end);
-        calm && steps(from, to).all(|step| self.works(step))
+        calm && steps(from, to).all(|step| self.writes.fall_into(step))
     }
 
     /// Tells whether the node answered a request in each interval of [`WORKS_NS`] between two
@@ -57,11 +53,25 @@ impl Calm {
             self.answers.get(first).is_some_and(|(its, at)| *its == node && *at <= step + WORKS_NS)
         })
     }
+}
 
-    fn works(&self, step: u64) -> bool {
-        let first = self.writes.partition_point(|(call, _)| *call < step);
-        let begun = self.writes[first..].iter().take_while(|(call, _)| *call < step + WORKS_NS);
-        begun.into_iter().any(|(_, end)| *end <= step + WORKS_NS)
+/// Times of invocation and completion of acknowledged writes, in order.
+pub(super) struct Writes(Vec<(u64, u64)>);
+
+impl Writes {
+    /// Collects the acknowledged operations with these names.
+    pub(super) fn new(operations: &[Operation], names: &[&str]) -> Writes {
+        let is_write = |op: &&Operation| op.is_ok() && names.contains(&op.f.as_str());
+        let mut times: Vec<(u64, u64)> = operations.iter().filter(is_write).map(|op| op.time).collect();
+        times.sort_unstable();
+        Writes(times)
+    }
+
+    /// Tells whether a write began and ended in the interval of [`WORKS_NS`] from this moment on.
+    pub(super) fn fall_into(&self, step: u64) -> bool {
+        let first = self.0.partition_point(|(call, _)| *call < step);
+        let mut begun = self.0[first..].iter().take_while(|(call, _)| *call < step + WORKS_NS);
+        begun.any(|(_, end)| *end <= step + WORKS_NS)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::grouped;
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -29,12 +30,7 @@ struct Life<'a> {
 pub(super) fn check(operations: &[Operation]) -> Verdict {
     let mut verdict = Verdict::default();
     let lives = lives(operations, &mut verdict);
-    let mut nodes: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
-    for operation in operations {
-        if let Some(path) = operation.text("path") {
-            nodes.entry(path).or_default().push(operation);
-        }
-    }
+    let nodes = grouped(operations.iter().filter_map(|operation| Some((operation.text("path")?, operation))));
     verdict.figure("sessions", lives.len());
     verdict.figure("sessions-abandoned", lives.values().filter(|life| life.abandoned).count());
     verdict.figure("ephemerals", nodes.len());

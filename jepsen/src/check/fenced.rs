@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::holds;
+use super::{grouped, holds};
 use crate::history::{Kind, Operation};
 use crate::verdict::Verdict;
 
@@ -26,10 +26,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
 /// no write with an older token accepted.
 pub(super) fn check_updates(operations: &[Operation], verdict: &mut Verdict) {
     for (f, last_f, name) in [("append", "read-all", "znode"), ("use", "resource-read", "resource")] {
-        let mut added: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
-        for operation in operations.iter().filter(|operation| operation.f == f) {
-            added.entry(operation.text("lock").unwrap_or_default()).or_default().push(operation);
-        }
+        let writes = operations.iter().filter(|operation| operation.f == f);
+        let added = grouped(writes.map(|write| (write.text("lock").unwrap_or_default(), write)));
         if added.is_empty() {
             continue;
         }
@@ -58,15 +56,10 @@ fn is_stale(error: &str) -> bool {
 /// resource counted the writes. The parameter `f` names the write operation. The parameter `count`
 /// names the field of its answer with the count.
 fn check_accepted(operations: &[Operation], f: &str, count: &str, verdict: &mut Verdict) {
-    let mut accepted: BTreeMap<&str, Vec<(u64, u64, &Operation)>> = BTreeMap::new();
-    for operation in operations.iter().filter(|operation| operation.f == f && operation.is_ok()) {
-        if let (Some(lock), Some(seq), Some(token)) =
-            (operation.text("lock"), operation.number(count), operation.number("token"))
-        {
-            accepted.entry(lock).or_default().push((seq, token, operation));
-        }
-    }
-    for (lock, mut accepted) in accepted {
+    let accepted = operations.iter().filter(|operation| operation.f == f && operation.is_ok());
+    let numbered =
+        |op| -> Option<_> { Some((Operation::text(op, "lock")?, (op.number(count)?, op.number("token")?, op))) };
+    for (lock, mut accepted) in grouped(accepted.filter_map(numbered)) {
         accepted.sort_by_key(|(seq, ..)| *seq);
         for pair in accepted.windows(2) {
             let ((_, before, first), (_, after, second)) = (pair[0], pair[1]);

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::ends::{Ends, GRANTS, TAKES};
+use super::grouped;
 use super::order::{self, Numbered};
 use crate::history::Operation;
 use crate::verdict::Verdict;
@@ -104,14 +105,8 @@ pub(super) fn proven(operations: &[Operation], clock: Clock) -> Vec<Hold<'_>> {
 /// Returns the proven holds as [`proven`] does, but identifies each hold by another number than the
 /// fencing token. The parameter `name` names the field with this number, such as `upgrade`.
 pub(super) fn proven_by<'a>(name: &str, operations: &'a [Operation], clock: Clock) -> Vec<Hold<'a>> {
-    let mut proofs: BTreeMap<(&str, u64, u64), Vec<&Operation>> = BTreeMap::new();
-    for operation in operations.iter().filter(|operation| operation.is_ok()) {
-        if let (Some(lock), Some(owner), Some(token)) =
-            (operation.text("lock"), operation.number("owner"), operation.number(name))
-        {
-            proofs.entry((lock, token, owner)).or_default().push(operation);
-        }
-    }
+    let proof = |op: &'a Operation| Some(((op.text("lock")?, op.number(name)?, op.number("owner")?), op));
+    let proofs = grouped(operations.iter().filter(|operation| operation.is_ok()).filter_map(proof));
     let begins = |op: &Operation| if clock == Clock::History { Some(op.complete) } else { op.zxid };
     let ends = |op: &Operation| match clock {
         Clock::History => Some(op.call),
@@ -175,10 +170,7 @@ pub(super) fn check_room(kind: &str, holds: &[Hold<'_>], clock: Clock, verdict: 
 
 /// Groups the holds by lock, in the order in which they begin.
 pub(super) fn by_lock<'h, 'a>(holds: &'h [Hold<'a>]) -> BTreeMap<&'a str, Vec<&'h Hold<'a>>> {
-    let mut locks: BTreeMap<&str, Vec<&Hold<'a>>> = BTreeMap::new();
-    for hold in holds {
-        locks.entry(hold.lock).or_default().push(hold);
-    }
+    let mut locks = grouped(holds.iter().map(|hold| (hold.lock, hold)));
     for holds in locks.values_mut() {
         holds.sort_by_key(|hold| (hold.begin, hold.token));
     }

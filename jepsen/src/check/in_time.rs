@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::calm::Calm;
+use super::grouped;
 use super::places::{Place, places};
 use crate::history::{Entry, Kind, Operation};
 use crate::verdict::Verdict;
@@ -27,10 +28,7 @@ const OVER: [&str; 5] = ["ticket-gone", "lock-not-held", "no-node", "session-exp
 pub(super) fn check(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let calm = Calm::new(entries, operations);
     let places = places(operations);
-    let mut by_lock: BTreeMap<&str, Vec<&Place<'_>>> = BTreeMap::new();
-    for place in &places {
-        place.parts.iter().for_each(|part| by_lock.entry(part.lock).or_default().push(place));
-    }
+    let by_lock = grouped(places.iter().flat_map(|place| place.parts.iter().map(move |part| (part.lock, place))));
     let (mut granted, mut slowest_ns) = (0, 0);
     for place in &places {
         let others = others(place, &by_lock);

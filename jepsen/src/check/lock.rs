@@ -19,17 +19,8 @@ const CONFIGURATIONS_MAX: usize = 200_000;
 /// failed.
 const SHOWN_BEFORE: usize = 8;
 
-/// Judges locks that are not reentrant: mutexes and read/write locks.
-pub(super) fn check_once(operations: &[Operation]) -> Verdict {
-    check(operations, LockModel { reentrant: false })
-}
-
-/// Judges reentrant mutexes.
-pub(super) fn check_reentrant(operations: &[Operation]) -> Verdict {
-    check(operations, LockModel { reentrant: true })
-}
-
-fn check(operations: &[Operation], model: LockModel) -> Verdict {
+/// Judges mutexes, reentrant mutexes and read/write locks.
+pub(super) fn check(operations: &[Operation], model: LockModel) -> Verdict {
     let mut verdict = Verdict::default();
     let holds = holds::lasting(operations);
     // A reentrant holder gives back one hold at a time. Only the search can tell which release

@@ -22,8 +22,11 @@ mod session;
 mod waits;
 mod watch;
 
+use std::collections::BTreeMap;
+
 use crate::answer::WRONG;
 use crate::history::{self, Entry, Operation};
+use crate::models::LockModel;
 use crate::rows::rows;
 use crate::verdict::Verdict;
 
@@ -77,13 +80,13 @@ rows! {
         /// Linearizable read, write and compare-and-set on many keys.
         Register("register", register::check, &["read", "write", "cas"], &["keys", "zxids-in-order"]),
         /// A linearizable mutex that only its owner can release.
-        Lock("lock", lock::check_once, &[], &["grants"]),
+        Lock("lock", |ops| lock::check(ops, LockModel { reentrant: false }), &[], &["grants"]),
         /// Fencing tokens rise, and no write under a token is lost.
         FencedLock("fenced-lock", fenced::check, &[], &["grants", "resource-updates-kept", "znode-updates-kept"]),
         /// A linearizable mutex that its owner may take again.
-        ReentrantLock("reentrant-lock", lock::check_reentrant, &[], &["grants"]),
+        ReentrantLock("reentrant-lock", |ops| lock::check(ops, LockModel { reentrant: true }), &[], &["grants"]),
         /// A linearizable read/write lock.
-        RwLock("rw-lock", lock::check_once, &[], &["grants"]),
+        RwLock("rw-lock", |ops| lock::check(ops, LockModel { reentrant: false }), &[], &["grants"]),
         /// Locks are granted in the order in which they were asked for.
         Queue("queue", queue::check, &[], &["grants"]),
         /// Sequence numbers are unique and rise.
@@ -135,6 +138,15 @@ impl Workload {
     pub fn from_name(name: &str) -> Option<Workload> {
         Workload::all().find(|workload| workload.name() == name)
     }
+}
+
+/// Groups values by their keys. The values of a key keep their order.
+fn grouped<K: Ord, V>(pairs: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {
+    let mut groups: BTreeMap<K, Vec<V>> = BTreeMap::new();
+    for (key, value) in pairs {
+        groups.entry(key).or_default().push(value);
+    }
+    groups
 }
 
 /// Judges a history by the promise of its workload.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::ends::{self, Ends};
 use super::holds::{self, Clock, Hold};
 use super::places::{Place, places};
-use super::{fenced, in_time, waits};
+use super::{fenced, grouped, in_time, waits};
 use crate::history::Operation;
 use crate::verdict::Verdict;
 
@@ -56,15 +56,14 @@ pub(super) fn check_guarded<'a>(operations: &'a [Operation], grants: &str, verdi
 pub(super) fn check_places(operations: &[Operation], by_token: bool, verdict: &mut Verdict) {
     let ends = Ends::new(operations);
     let all = places(operations);
-    let mut locks: BTreeMap<&str, Vec<(&Place<'_>, u64)>> = BTreeMap::new();
     let asked = |place: &&Place<'_>| place.requests[0].f == "enqueue" && place.requests[0].is_ok();
-    for place in all.iter().filter(asked) {
+    let locks = grouped(all.iter().filter(asked).map(|place| {
         let (lock, enqueue) = (place.parts[0].lock, place.requests[0]);
         let end = ends.first_after(place.owner, lock, enqueue.text("mode"), enqueue.call);
         // The number in the pair is the history index from which on the place may have left the
         // queue.
-        locks.entry(lock).or_default().push((place, ends.until(place.owner, enqueue, end)));
-    }
+        (lock, (place, ends.until(place.owner, enqueue, end)))
+    }));
     verdict.figure("enqueued", locks.values().map(Vec::len).sum::<usize>());
     for (lock, places) in locks {
         for (place, _) in &places {

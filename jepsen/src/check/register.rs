@@ -1,10 +1,10 @@
 //! Checker of the workload `register`: every key is a linearizable register.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{lock, order};
+use super::{grouped, lock, order};
 use crate::history::Operation;
 use crate::models::{RegisterModel, RegisterOp};
 use crate::verdict::Verdict;
@@ -17,7 +17,8 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     for operation in operations.iter().filter(|operation| operation.argument.get(0).is_none()) {
         verdict.doubt(format!("an operation without a key: {}", operation.describe()));
     }
-    let keys = by_key(operations);
+    let keys =
+        grouped(operations.iter().filter_map(|operation| Some((operation.argument.get(0)?.to_string(), operation))));
     verdict.figure("keys", keys.len());
     for (key, operations) in keys {
         check_key(&key, &operations, &mut verdict);
@@ -29,16 +30,6 @@ pub(super) fn check(operations: &[Operation]) -> Verdict {
     };
     order::check_zxids(operations, is_read, &mut verdict);
     verdict
-}
-
-fn by_key(operations: &[Operation]) -> BTreeMap<String, Vec<&Operation>> {
-    let mut keys: BTreeMap<String, Vec<&Operation>> = BTreeMap::new();
-    for operation in operations {
-        if let Some(key) = operation.argument.get(0) {
-            keys.entry(key.to_string()).or_default().push(operation);
-        }
-    }
-    keys
 }
 
 fn check_key(key: &str, operations: &[&Operation], verdict: &mut Verdict) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::calm::{WORKS_NS, Writes};
 use super::ends::Ends;
 use super::holds::Hold;
 use super::queue;
@@ -13,9 +14,6 @@ use crate::verdict::Verdict;
 
 /// Nanoseconds after its deadline within which a revocation must take effect.
 const SLACK_NS: u64 = 2_000_000_000;
-/// Length of the intervals into which [`SLACK_NS`] is divided. A deadline is judged only if a write
-/// was acknowledged in each interval after it, so that the cluster worked.
-const WORKS_NS: u64 = 500_000_000;
 
 /// Judges these operations:
 ///
@@ -165,20 +163,13 @@ fn check_pasts(operations: &[Operation], revokes: &[&Operation], verdict: &mut V
 /// ticket is revoked. So a deadline is judged only if a write was acknowledged in each half second
 /// of the tolerance after it.
 fn check_late(operations: &[Operation], revokes: &[&Operation], verdict: &mut Verdict) {
-    let is_write = |op: &&Operation| matches!(op.f.as_str(), "append" | "enqueue" | "release" | "revoke");
-    let mut writes: Vec<(u64, u64)> =
-        operations.iter().filter(is_write).filter(|op| op.is_ok()).map(|op| op.time).collect();
-    writes.sort_unstable();
-    let works = |from: u64| {
-        let first = writes.partition_point(|(call, _)| *call < from);
-        writes[first..].iter().take_while(|(call, _)| *call < from + WORKS_NS).any(|(_, end)| *end <= from + WORKS_NS)
-    };
+    let writes = Writes::new(operations, &["append", "enqueue", "release", "revoke"]);
     let mut judged = 0;
     for revoke in revokes.iter().filter(|revoke| revoke.is_ok()) {
         let Some(deadline_ms) = revoke.number("deadline_ms") else { continue };
         // The deadline was set before the revoke was answered.
         let due = revoke.time.1.saturating_add(deadline_ms.saturating_mul(1_000_000));
-        if !(0..SLACK_NS / WORKS_NS).all(|step| works(due + step * WORKS_NS)) {
+        if !(0..SLACK_NS / WORKS_NS).all(|step| writes.fall_into(due + step * WORKS_NS)) {
             continue;
         }
         judged += 1;

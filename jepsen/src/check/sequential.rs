@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::ends::Ends;
+use super::grouped;
 use super::order::{self, Numbered};
 use crate::history::{Kind, Operation};
 use crate::verdict::Verdict;
@@ -38,12 +39,9 @@ fn parse_name(name: &str) -> Option<(u64, u64)> {
 }
 
 fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
-    let mut parents: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
-    for operation in operations.iter().filter(|operation| matches!(operation.f.as_str(), "create" | "delete")) {
-        parents.entry(operation.text("parent").unwrap_or_default()).or_default().push(operation);
-    }
+    let changes = operations.iter().filter(|operation| matches!(operation.f.as_str(), "create" | "delete"));
     let mut children = 0;
-    for (parent, operations_of) in parents {
+    for (parent, operations_of) in grouped(changes.map(|change| (change.text("parent").unwrap_or_default(), change))) {
         let mut numbers: BTreeMap<u64, &Operation> = BTreeMap::new();
         let mut rising = Vec::new();
         for operation in operations_of.iter().filter(|op| op.f == "create" && op.is_ok()) {
@@ -68,10 +66,7 @@ fn check_creates(operations: &[Operation], verdict: &mut Verdict) {
 /// that have a child.
 fn check_children(parent: &str, operations: &[&Operation], list: &Operation, verdict: &mut Verdict) -> usize {
     let names = list.result.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let mut there: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for (element, number) in names.filter_map(parse_name) {
-        there.entry(element).or_default().push(number);
-    }
+    let there = grouped(names.filter_map(parse_name));
     let deletes: BTreeMap<u64, &Operation> =
         operations.iter().filter(|op| op.f == "delete").filter_map(|op| Some((op.number("element")?, *op))).collect();
     let mut known = BTreeMap::new();
@@ -113,12 +108,9 @@ fn check_children(parent: &str, operations: &[&Operation], list: &Operation, ver
 /// Checks counters. A counter is a znode's version: it begins at 0, and every `add` sets the znode
 /// once.
 fn check_counters(operations: &[Operation], verdict: &mut Verdict) {
-    let mut counters: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
-    for operation in operations.iter().filter(|operation| operation.f == "add") {
-        counters.entry(operation.text("counter").unwrap_or_default()).or_default().push(operation);
-    }
+    let adds = operations.iter().filter(|operation| operation.f == "add");
     let mut acknowledged = 0;
-    for (counter, adds) in counters {
+    for (counter, adds) in grouped(adds.map(|add| (add.text("counter").unwrap_or_default(), add))) {
         let is_count = |op: &&Operation| op.f == "count" && op.is_ok() && op.text("counter") == Some(counter);
         let count = operations.iter().rev().find(is_count);
         check_versions(counter, &adds, count, verdict);

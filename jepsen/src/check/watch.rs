@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::calm::Calm;
+use super::grouped;
 use super::in_time::GRANT_MAX_NS;
 use crate::history::{Entry, Operation};
 use crate::verdict::Verdict;
@@ -205,12 +206,8 @@ const TOLD_MAX_NS: u64 = GRANT_MAX_NS;
 /// within [`TOLD_MAX_NS`]. Times near a fault are not judged.
 pub(super) fn check_in_time(entries: &[Entry], operations: &[Operation], verdict: &mut Verdict) {
     let calm = Calm::new(entries, operations);
-    let mut polls: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
-    for poll in operations.iter().filter(|operation| operation.f == "poll") {
-        if let Some(watcher) = poll.number("watcher") {
-            polls.entry(watcher).or_default().push(poll);
-        }
-    }
+    let polls = operations.iter().filter(|operation| operation.f == "poll");
+    let polls = grouped(polls.filter_map(|poll| Some((poll.number("watcher")?, poll))));
     let is_change = |op: &&Operation| op.is_ok() && matches!(op.f.as_str(), "write" | "create" | "delete");
     let (mut told, mut slowest_ns) = (0, 0);
     for change in operations.iter().filter(is_change) {

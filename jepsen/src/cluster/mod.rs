@@ -302,9 +302,11 @@ impl Cluster {
     /// because a deposed leader may still name itself.
     pub async fn leader_seen_by(&self, nodes: &[u64]) -> Option<u64> {
         let mut votes = std::collections::BTreeMap::<u64, usize>::new();
-        for view in views(&self.endpoints, nodes).await.into_iter().flatten() {
-            if let Some(leader) = view.leader {
-                *votes.entry(leader).or_default() += if view.role == "leader" { 1 } else { 2 };
+        let mut http = Http::new(&self.endpoints);
+        for id in nodes {
+            let view: Option<View> = http.send(*id, Call::get("/v1/cluster")).await.read(Effect::Read);
+            if let Some(View { leader: Some(leader), role, .. }) = view {
+                *votes.entry(leader).or_default() += if role == "leader" { 1 } else { 2 };
             }
         }
         votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(leader, _)| leader)
@@ -331,17 +333,6 @@ async fn probe(http: &mut Http) -> Option<u64> {
         }
     }
     None
-}
-
-/// Asks each node for its state of the cluster (`/v1/cluster`: leader, own role, applied zxid);
-/// `None` for a node that does not answer.
-async fn views(endpoints: &Endpoints, nodes: &[u64]) -> Vec<Option<View>> {
-    let mut http = Http::new(endpoints);
-    let mut views = Vec::new();
-    for id in nodes {
-        views.push(http.send(*id, Call::get("/v1/cluster")).await.read(Effect::Read));
-    }
-    views
 }
 
 /// Returns the program `zlock` in the directory of this program, or in the directory above.

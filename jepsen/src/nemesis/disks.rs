@@ -6,7 +6,7 @@ use power_disk::{Cut, Disk};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::kind::{Doing, Kind, Outcome, Scene, Whom};
+use super::kind::{Kind, Outcome, Scene, Whom};
 use crate::cluster::Breakage;
 
 /// Fault that breaks the disk of a random node, in the way that the [`Breakage`] says, until the
@@ -14,17 +14,15 @@ use crate::cluster::Breakage;
 pub(super) struct BrokenDisk(pub(super) Breakage);
 
 impl Kind for BrokenDisk {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let one = scene.one();
-            let node = scene.cluster.node(one);
-            node.break_disk(self.0);
-            node.own_disk()?.impair(match self.0 {
-                Breakage::Full => Disk::fill,
-                Breakage::LosesWrites => Disk::fail,
-            });
-            Ok(json!({"nodes": [one]}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let one = scene.one();
+        let node = scene.cluster.node(one);
+        node.break_disk(self.0);
+        node.own_disk()?.impair(match self.0 {
+            Breakage::Full => Disk::fill,
+            Breakage::LosesWrites => Disk::fail,
+        });
+        Ok(json!({"nodes": [one]}))
     }
 }
 
@@ -55,55 +53,49 @@ pub(super) struct DiskStall {
 }
 
 impl Kind for DiskStall {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            self.leader = scene.leader().await;
-            let others = scene.others(self.leader);
-            let mut rested = |id: &u64| scene.cluster.node(*id).own_disk().is_ok_and(|disk| disk.rested(RESTED));
-            self.able = scene.alone && others.iter().all(&mut rested);
-            scene.cluster.node(self.leader).own_disk()?.impair(Disk::hang);
-            self.began = Some(Instant::now());
-            Ok(json!({"leader": self.leader, "must_hand_over": self.able}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        self.leader = scene.leader().await;
+        let others = scene.others(self.leader);
+        let mut rested = |id: &u64| scene.cluster.node(*id).own_disk().is_ok_and(|disk| disk.rested(RESTED));
+        self.able = scene.alone && others.iter().all(&mut rested);
+        scene.cluster.node(self.leader).own_disk()?.impair(Disk::hang);
+        self.began = Some(Instant::now());
+        Ok(json!({"leader": self.leader, "must_hand_over": self.able}))
     }
 
-    fn go_on<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move {
-            let others = scene.others(self.leader);
-            let leader = scene.cluster.leader_seen_by(&others).await;
-            if leader.is_some_and(|leader| leader != self.leader) {
-                self.handed_over = Some(Instant::now());
-                return Ok(None);
-            }
-            let why = scene.cluster.not_ready(self.leader).await;
-            if self.stalls.is_none() && why.is_some_and(|why| why.contains("disk-stalled")) {
-                self.stalls = Some(Instant::now());
-            }
-            Ok(Some(LOOK))
-        })
+    async fn go_on(&mut self, scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        let others = scene.others(self.leader);
+        let leader = scene.cluster.leader_seen_by(&others).await;
+        if leader.is_some_and(|leader| leader != self.leader) {
+            self.handed_over = Some(Instant::now());
+            return Ok(None);
+        }
+        let why = scene.cluster.not_ready(self.leader).await;
+        if self.stalls.is_none() && why.is_some_and(|why| why.contains("disk-stalled")) {
+            self.stalls = Some(Instant::now());
+        }
+        Ok(Some(LOOK))
     }
 
-    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
-        Box::pin(async move {
-            let ms = |at: Option<Instant>| at.zip(self.began).map(|(at, began)| (at - began).as_millis() as u64);
-            let mut able = self.able;
-            for id in scene.others(self.leader) {
-                able &= scene.cluster.not_ready(id).await.is_none();
-            }
-            let late = self.handed_over.is_none() && self.stalls.is_some_and(|at| at.elapsed() > HAND_OVER_MAX);
-            let wrong = (able && late).then(|| {
-                format!(
-                    "node {} led on for {} s after it had said that its disk stalls, and the others were ready",
-                    self.leader,
-                    HAND_OVER_MAX.as_secs()
-                )
-            });
-            Ok(Outcome {
-                made: self.stalls.is_some() || self.handed_over.is_some(),
-                told: json!({"said_after_ms": ms(self.stalls), "handed_over_after_ms": ms(self.handed_over)}),
-                figures: vec![("handed-over-for-a-disk", u64::from(self.handed_over.is_some()))],
-                wrong,
-            })
+    async fn end(&mut self, scene: Scene<'_>) -> Result<Outcome, String> {
+        let ms = |at: Option<Instant>| at.zip(self.began).map(|(at, began)| (at - began).as_millis() as u64);
+        let mut able = self.able;
+        for id in scene.others(self.leader) {
+            able &= scene.cluster.not_ready(id).await.is_none();
+        }
+        let late = self.handed_over.is_none() && self.stalls.is_some_and(|at| at.elapsed() > HAND_OVER_MAX);
+        let wrong = (able && late).then(|| {
+            format!(
+                "node {} led on for {} s after it had said that its disk stalls, and the others were ready",
+                self.leader,
+                HAND_OVER_MAX.as_secs()
+            )
+        });
+        Ok(Outcome {
+            made: self.stalls.is_some() || self.handed_over.is_some(),
+            told: json!({"said_after_ms": ms(self.stalls), "handed_over_after_ms": ms(self.handed_over)}),
+            figures: vec![("handed-over-for-a-disk", u64::from(self.handed_over.is_some()))],
+            wrong,
         })
     }
 
@@ -125,39 +117,35 @@ pub(super) struct SlowDisk {
 }
 
 impl Kind for SlowDisk {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            self.ids = match scene.rng.u8(..3) {
-                0 => scene.choose(Whom::Leader).await,
-                1 => {
-                    let leader = scene.leader().await;
-                    let followers = scene.others(leader);
-                    scene.rng.choice(&followers).copied().into_iter().collect()
-                }
-                _ => scene.choose(Whom::Majority).await,
-            };
-            // Short delays are as likely as long ones.
-            let delay_ms = SHORTEST_MS * (LONGEST_MS / SHORTEST_MS).powf(scene.rng.f64());
-            let delay = Duration::from_millis(delay_ms as u64);
-            for id in &self.ids {
-                let disk = scene.cluster.node(*id).own_disk()?;
-                self.delayed_before += disk.delayed();
-                disk.impair(|disk| disk.slow(delay));
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        self.ids = match scene.rng.u8(..3) {
+            0 => scene.choose(Whom::Leader).await,
+            1 => {
+                let leader = scene.leader().await;
+                let followers = scene.others(leader);
+                scene.rng.choice(&followers).copied().into_iter().collect()
             }
-            Ok(json!({"nodes": self.ids, "fsync_ms": delay.as_millis() as u64}))
-        })
+            _ => scene.choose(Whom::Majority).await,
+        };
+        // Short delays are as likely as long ones.
+        let delay_ms = SHORTEST_MS * (LONGEST_MS / SHORTEST_MS).powf(scene.rng.f64());
+        let delay = Duration::from_millis(delay_ms as u64);
+        for id in &self.ids {
+            let disk = scene.cluster.node(*id).own_disk()?;
+            self.delayed_before += disk.delayed();
+            disk.impair(|disk| disk.slow(delay));
+        }
+        Ok(json!({"nodes": self.ids, "fsync_ms": delay.as_millis() as u64}))
     }
 
-    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
-        Box::pin(async move {
-            let mut delayed = 0;
-            for id in &self.ids {
-                delayed += scene.cluster.node(*id).own_disk()?.delayed();
-            }
-            let slow = delayed - self.delayed_before;
-            let told = json!({"slow_fsyncs": slow});
-            Ok(Outcome { made: slow > 0, told, figures: vec![("slow-fsyncs", slow)], ..Outcome::default() })
-        })
+    async fn end(&mut self, scene: Scene<'_>) -> Result<Outcome, String> {
+        let mut delayed = 0;
+        for id in &self.ids {
+            delayed += scene.cluster.node(*id).own_disk()?.delayed();
+        }
+        let slow = delayed - self.delayed_before;
+        let told = json!({"slow_fsyncs": slow});
+        Ok(Outcome { made: slow > 0, told, figures: vec![("slow-fsyncs", slow)], ..Outcome::default() })
     }
 }
 
@@ -173,33 +161,31 @@ pub(super) struct PowerLoss {
 }
 
 impl Kind for PowerLoss {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let one = scene.one();
-            let ids = if scene.rng.bool() { scene.all() } else { vec![one] };
-            for id in &ids {
-                scene.cluster.node(*id).kill();
-            }
-            let mut lost = Vec::new();
-            for id in &ids {
-                let seed = scene.rng.u64(..);
-                let node = scene.cluster.node(*id);
-                self.among_snapshots += u64::from(node.has_unfinished_snapshot());
-                let cut = node.own_disk()?.lose_power(seed);
-                self.nodes += 1;
-                self.cut.pages_kept += cut.pages_kept;
-                self.cut.pages_lost += cut.pages_lost;
-                self.cut.names_kept += cut.names_kept;
-                self.cut.names_lost += cut.names_lost;
-                lost.push(
-                    json!({"node": id, "pages": [cut.pages_kept, cut.pages_lost], "names": [cut.names_kept, cut.names_lost]}),
-                );
-            }
-            Ok(json!({"nodes": ids, "kept_and_lost": lost}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let one = scene.one();
+        let ids = if scene.rng.bool() { scene.all() } else { vec![one] };
+        for id in &ids {
+            scene.cluster.node(*id).kill();
+        }
+        let mut lost = Vec::new();
+        for id in &ids {
+            let seed = scene.rng.u64(..);
+            let node = scene.cluster.node(*id);
+            self.among_snapshots += u64::from(node.has_unfinished_snapshot());
+            let cut = node.own_disk()?.lose_power(seed);
+            self.nodes += 1;
+            self.cut.pages_kept += cut.pages_kept;
+            self.cut.pages_lost += cut.pages_lost;
+            self.cut.names_kept += cut.names_kept;
+            self.cut.names_lost += cut.names_lost;
+            lost.push(
+                json!({"node": id, "pages": [cut.pages_kept, cut.pages_lost], "names": [cut.names_kept, cut.names_lost]}),
+            );
+        }
+        Ok(json!({"nodes": ids, "kept_and_lost": lost}))
     }
 
-    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
+    async fn end(&mut self, _scene: Scene<'_>) -> Result<Outcome, String> {
         let figures = vec![
             ("node-power-losses", self.nodes),
             ("power-lost-among-snapshots", self.among_snapshots),
@@ -209,6 +195,6 @@ impl Kind for PowerLoss {
             ("unsynced-names-lost", self.cut.names_lost),
         ];
         let made = self.cut.pages_lost + self.cut.names_lost > 0;
-        Box::pin(async move { Ok(Outcome { made, figures, ..Outcome::default() }) })
+        Ok(Outcome { made, figures, ..Outcome::default() })
     }
 }

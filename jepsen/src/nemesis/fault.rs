@@ -1,7 +1,7 @@
 //! List of all faults, with their names, their requirements, and the functions that create them.
 
 use super::disks::{BrokenDisk, DiskStall, PowerLoss, SlowDisk};
-use super::kind::{Kind, Whom};
+use super::kind::{AnyKind, Whom};
 use super::links::{self, Cut, Flapping, HeldAnswers, Loss, Slow};
 use super::members::Members;
 use super::operator::{Restore, Rotation, Transfer};
@@ -35,10 +35,10 @@ pub enum Need {
 struct Row {
     name: &'static str,
     need: Need,
-    make: fn() -> Box<dyn Kind>,
+    make: fn() -> Box<dyn AnyKind>,
 }
 
-const fn row(name: &'static str, need: Need, make: fn() -> Box<dyn Kind>) -> Row {
+const fn row(name: &'static str, need: Need, make: fn() -> Box<dyn AnyKind>) -> Row {
     Row { name, need, make }
 }
 
@@ -124,7 +124,7 @@ impl Fault {
     }
 
     /// Creates a new fault of this kind, which has not begun.
-    pub(super) fn make(self) -> Box<dyn Kind> {
+    pub(super) fn make(self) -> Box<dyn AnyKind> {
         (self.row().make)()
     }
 

@@ -14,30 +14,55 @@ use crate::cluster::Cluster;
 /// Rules of directed links, by (sender, receiver).
 pub(super) type Rules = BTreeMap<(u64, u64), LinkRule>;
 
-/// Future of one call of a fault (its beginning, continuation or end). The error says why the fault
-/// could not be made.
-pub(super) type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
-
 /// One fault, from its beginning to its end. After its end the nemesis undoes the effects on links,
-/// disks, clocks and processes.
+/// disks, clocks and processes. An error of a call says why the fault could not be made.
 pub(super) trait Kind: Send {
     /// Begins the fault. Returns its description for the history.
-    fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value>;
+    fn begin(&mut self, scene: Scene<'_>) -> impl Future<Output = Result<Value, String>> + Send;
 
     /// Continues the fault, such as by the next restart of several. Returns the time until the next
     /// call; `None` for no further call.
-    fn go_on<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(ready(Ok(None)))
+    fn go_on(&mut self, _scene: Scene<'_>) -> impl Future<Output = Result<Option<Duration>, String>> + Send {
+        ready(Ok(None))
     }
 
     /// Returns the outcome of the fault. Called just before the nemesis mends everything.
-    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
-        Box::pin(ready(Ok(Outcome::default())))
+    fn end(&mut self, _scene: Scene<'_>) -> impl Future<Output = Result<Outcome, String>> + Send {
+        ready(Ok(Outcome::default()))
     }
 
     /// Returns the shortest time in which the fault can have an effect.
     fn least(&self) -> Duration {
         Duration::ZERO
+    }
+}
+
+/// Future of one call of a [`Kind`].
+type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+
+/// Any [`Kind`] of fault, behind a pointer. The calls are those of `Kind`.
+pub(super) trait AnyKind: Send {
+    fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value>;
+    fn go_on<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Option<Duration>>;
+    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome>;
+    fn least(&self) -> Duration;
+}
+
+impl<K: Kind> AnyKind for K {
+    fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value> {
+        Box::pin(Kind::begin(self, scene))
+    }
+
+    fn go_on<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
+        Box::pin(Kind::go_on(self, scene))
+    }
+
+    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
+        Box::pin(Kind::end(self, scene))
+    }
+
+    fn least(&self) -> Duration {
+        Kind::least(self)
     }
 }
 

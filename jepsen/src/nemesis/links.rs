@@ -6,20 +6,18 @@ use serde_json::{Value, json};
 use testkit::LinkRule;
 use tokio::time::Instant;
 
-use super::kind::{Doing, Kind, Outcome, Rules, Scene, between, rules};
+use super::kind::{Kind, Outcome, Rules, Scene, between, rules};
 use crate::cluster::{LOSS_PERCENT, Network};
 
 /// Fault that delays messages on all links by tens of milliseconds, which vary.
 pub(super) struct Slow;
 
 impl Kind for Slow {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let delay = Duration::from_millis(scene.rng.u64(5..60));
-            let all = scene.links(|_, _| true);
-            scene.set_links(rules(all, LinkRule { delay, jitter: delay, ..LinkRule::PASS }))?;
-            Ok(json!({"delay_ms": delay.as_millis() as u64}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let delay = Duration::from_millis(scene.rng.u64(5..60));
+        let all = scene.links(|_, _| true);
+        scene.set_links(rules(all, LinkRule { delay, jitter: delay, ..LinkRule::PASS }))?;
+        Ok(json!({"delay_ms": delay.as_millis() as u64}))
     }
 }
 
@@ -27,15 +25,13 @@ impl Kind for Slow {
 pub(super) struct Loss;
 
 impl Kind for Loss {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let rule = LinkRule { break_one_in: 20, ..LinkRule::PASS };
-            let all = scene.links(|_, _| true);
-            scene.set_links(rules(all, rule))?;
-            Ok(match &scene.cluster.network {
-                Network::Namespaces(_) => json!({"packets_dropped_percent": LOSS_PERCENT}),
-                Network::Proxies(..) | Network::Foreign => json!({"connection_breaks_one_read_in": rule.break_one_in}),
-            })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let rule = LinkRule { break_one_in: 20, ..LinkRule::PASS };
+        let all = scene.links(|_, _| true);
+        scene.set_links(rules(all, rule))?;
+        Ok(match &scene.cluster.network {
+            Network::Namespaces(_) => json!({"packets_dropped_percent": LOSS_PERCENT}),
+            Network::Proxies(..) | Network::Foreign => json!({"connection_breaks_one_read_in": rule.break_one_in}),
         })
     }
 }
@@ -48,13 +44,11 @@ type Links = (Vec<(u64, u64)>, Value);
 pub(super) struct Cut(pub(super) fn(&mut Scene<'_>, u64) -> Links);
 
 impl Kind for Cut {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let leader = scene.leader().await;
-            let (cut, told) = (self.0)(&mut scene, leader);
-            scene.set_links(rules(cut, LinkRule::CUT))?;
-            Ok(told)
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let leader = scene.leader().await;
+        let (cut, told) = (self.0)(&mut scene, leader);
+        scene.set_links(rules(cut, LinkRule::CUT))?;
+        Ok(told)
     }
 }
 
@@ -132,37 +126,34 @@ impl Flapping {
 }
 
 impl Kind for Flapping {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let node = if scene.rng.bool() { scene.leader().await } else { scene.one() };
-            let others = scene.others(node);
-            let Some(peer) = scene.rng.choice(&others).copied() else { return Err("one node has no links".into()) };
-            let (links, told) = match scene.rng.u8(..4) {
-                0 => (vec![(node, peer)], json!({"from": node, "to": peer})),
-                1 => (vec![(peer, node)], json!({"from": peer, "to": node})),
-                2 => (vec![(node, peer), (peer, node)], json!({"between": [node, peer]})),
-                _ => (scene.links_of(node), json!({"node": node})),
-            };
-            self.links = links;
-            self.flap(scene)?;
-            Ok(told)
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let node = if scene.rng.bool() { scene.leader().await } else { scene.one() };
+        let others = scene.others(node);
+        let Some(peer) = scene.rng.choice(&others).copied() else { return Err("one node has no links".into()) };
+        let (links, told) = match scene.rng.u8(..4) {
+            0 => (vec![(node, peer)], json!({"from": node, "to": peer})),
+            1 => (vec![(peer, node)], json!({"from": peer, "to": node})),
+            2 => (vec![(node, peer), (peer, node)], json!({"between": [node, peer]})),
+            _ => (scene.links_of(node), json!({"node": node})),
+        };
+        self.links = links;
+        self.flap(scene)?;
+        Ok(told)
     }
 
-    fn go_on<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move { self.flap(scene) })
+    async fn go_on(&mut self, scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        self.flap(scene)
     }
 
-    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
+    async fn end(&mut self, _scene: Scene<'_>) -> Result<Outcome, String> {
         let times = self.times_down;
         // A link that went down once has not flapped.
-        let outcome = Outcome {
+        Ok(Outcome {
             made: times > 1,
             told: json!({"times_down": times}),
             figures: vec![("links-went-down", times)],
             ..Outcome::default()
-        };
-        Box::pin(async move { Ok(outcome) })
+        })
     }
 }
 
@@ -263,27 +254,23 @@ impl HeldAnswers {
 }
 
 impl Kind for HeldAnswers {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            self.late_before = scene.cluster.network.late_bytes();
-            self.hold(&mut scene).await?;
-            Ok(json!({"leader": self.leader}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        self.late_before = scene.cluster.network.late_bytes();
+        self.hold(&mut scene).await?;
+        Ok(json!({"leader": self.leader}))
     }
 
-    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move { self.next(&mut scene).await.map(Some) })
+    async fn go_on(&mut self, mut scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        self.next(&mut scene).await.map(Some)
     }
 
-    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
-        Box::pin(async move {
-            let late = scene.cluster.network.late_bytes() - self.late_before;
-            Ok(Outcome {
-                made: self.deposed > 0 && late > 0,
-                told: json!({"deposed": self.deposed, "late_bytes": late}),
-                figures: vec![("leaders-deposed-unheard", self.deposed), ("late-bytes", late)],
-                ..Outcome::default()
-            })
+    async fn end(&mut self, scene: Scene<'_>) -> Result<Outcome, String> {
+        let late = scene.cluster.network.late_bytes() - self.late_before;
+        Ok(Outcome {
+            made: self.deposed > 0 && late > 0,
+            told: json!({"deposed": self.deposed, "late_bytes": late}),
+            figures: vec![("leaders-deposed-unheard", self.deposed), ("late-bytes", late)],
+            ..Outcome::default()
         })
     }
 

@@ -10,7 +10,7 @@ use testkit::http::Call;
 use tokio::time::Instant;
 use zlock_client::api::Members as View;
 
-use super::kind::{Doing, Kind, Outcome, Scene, between};
+use super::kind::{Kind, Outcome, Scene, between};
 use crate::answer::Effect;
 use crate::cluster::SUPER;
 use crate::http::Http;
@@ -114,7 +114,6 @@ impl Members {
             Step::Wipe => {
                 let id = scene.one();
                 next.wiped = Some(id);
-                scene.cluster.node(id).kill();
                 scene.cluster.node(id).wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
                 scene.cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
             }
@@ -184,23 +183,19 @@ fn follow(scene: &mut Scene<'_>, view: &View) -> Result<(), String> {
 }
 
 impl Kind for Members {
-    fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let (now, first) = (scene.all().len(), scene.cluster.founders());
-            self.left = steps(now, first, scene.rng);
-            Ok(json!({"members": scene.all(), "steps": format!("{:?}", self.left)}))
-        })
+    async fn begin(&mut self, scene: Scene<'_>) -> Result<Value, String> {
+        let (now, first) = (scene.all().len(), scene.cluster.founders());
+        self.left = steps(now, first, scene.rng);
+        Ok(json!({"members": scene.all(), "steps": format!("{:?}", self.left)}))
     }
 
-    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move {
-            self.advance(&mut scene).await?;
-            let over = self.left.is_empty() && self.under_way.is_none();
-            Ok((!over).then(|| between(scene.rng, 100, 500)))
-        })
+    async fn go_on(&mut self, mut scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        self.advance(&mut scene).await?;
+        let over = self.left.is_empty() && self.under_way.is_none();
+        Ok((!over).then(|| between(scene.rng, 100, 500)))
     }
 
-    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
+    async fn end(&mut self, scene: Scene<'_>) -> Result<Outcome, String> {
         let cluster = scene.cluster;
         // A change that is cut off completes by itself, so a member that is being removed is no
         // longer expected to run.
@@ -213,7 +208,7 @@ impl Kind for Members {
         let names = ["members-added", "leaders-replaced", "members-wiped", "members-removed"];
         let figures = names.into_iter().zip(self.figures).collect();
         let outcome = Outcome { made, told, figures, wrong: self.wrong.take() };
-        Box::pin(async move { set.map(|()| outcome) })
+        set.map(|()| outcome)
     }
 
     fn least(&self) -> Duration {

@@ -29,7 +29,7 @@ use crate::cluster::{Clock, Cluster};
 use crate::recorder::Recorder;
 
 pub use fault::{Fault, Need};
-use kind::{Kind, Rules, Scene};
+use kind::{AnyKind, Rules, Scene};
 
 /// Number of times that each fault was made.
 pub type Injected = BTreeMap<String, u64>;
@@ -69,7 +69,7 @@ pub struct Pace {
 /// further call.
 struct UnderWay {
     fault: Fault,
-    kind: Box<dyn Kind>,
+    kind: Box<dyn AnyKind>,
     next: Option<Instant>,
 }
 
@@ -147,7 +147,8 @@ impl Nemesis {
             self.recorder.nemesis(&format!("begin-{}", fault.name()), Value::Null);
             let mut kind = fault.make();
             let mut cluster = self.cluster.lock().await;
-            let scene = scene(&mut self.rng, &mut self.links, &mut cluster, fault, alone);
+            let (rng, links) = (&mut self.rng, &mut self.links);
+            let scene = Scene { cluster: &mut cluster, rng, links, name: fault.name(), alone };
             let done = kind.begin(scene).await.map_err(Trouble::Harness)?;
             drop(cluster);
             self.recorder.nemesis(&format!("start-{}", fault.name()), done);
@@ -178,7 +179,8 @@ impl Nemesis {
             }
             for one in under_way.iter_mut().filter(|one| one.next.is_some_and(|next| next <= Instant::now())) {
                 let mut cluster = self.cluster.lock().await;
-                let scene = scene(&mut self.rng, &mut self.links, &mut cluster, one.fault, alone);
+                let (rng, links) = (&mut self.rng, &mut self.links);
+                let scene = Scene { cluster: &mut cluster, rng, links, name: one.fault.name(), alone };
                 let pause = one.kind.go_on(scene).await.map_err(Trouble::Harness)?;
                 one.next = pause.map(|pause| Instant::now() + pause);
             }
@@ -188,7 +190,7 @@ impl Nemesis {
     async fn end(&mut self, one: &mut UnderWay, alone: bool) -> Result<(), Trouble> {
         let name = one.fault.name();
         let mut cluster = self.cluster.lock().await;
-        let scene = scene(&mut self.rng, &mut self.links, &mut cluster, one.fault, alone);
+        let scene = Scene { cluster: &mut cluster, rng: &mut self.rng, links: &mut self.links, name, alone };
         let outcome = one.kind.end(scene).await.map_err(Trouble::Harness)?;
         if outcome.made {
             *self.broken.injected.entry(name.to_owned()).or_default() += 1;
@@ -231,16 +233,6 @@ impl Nemesis {
         }
         Ok(())
     }
-}
-
-fn scene<'a>(
-    rng: &'a mut fastrand::Rng,
-    links: &'a mut BTreeMap<&'static str, Rules>,
-    cluster: &'a mut Cluster,
-    fault: Fault,
-    alone: bool,
-) -> Scene<'a> {
-    Scene { cluster, rng, links, name: fault.name(), alone }
 }
 
 /// Undoes the faults of links, disks, clocks and control groups, and resumes paused processes.

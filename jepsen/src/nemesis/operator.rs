@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::http::Call;
 use tokio::time::{Instant, sleep};
 
-use super::kind::{Doing, Kind, Outcome, Scene, between};
+use super::kind::{Kind, Outcome, Scene, between};
 use crate::cluster::SUPER;
 use crate::http::Http;
 
@@ -22,25 +22,20 @@ pub(super) struct Transfer {
 }
 
 impl Kind for Transfer {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            self.once(&mut scene).await;
-            Ok(json!({}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        self.once(&mut scene).await;
+        Ok(json!({}))
     }
 
-    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move {
-            self.once(&mut scene).await;
-            Ok(Some(between(scene.rng, 100, 1_000)))
-        })
+    async fn go_on(&mut self, mut scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        self.once(&mut scene).await;
+        Ok(Some(between(scene.rng, 100, 1_000)))
     }
 
-    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
+    async fn end(&mut self, _scene: Scene<'_>) -> Result<Outcome, String> {
         let told = json!({"transferred": self.done, "refused": self.refused});
         let figures = vec![("transfers", self.done)];
-        let outcome = Outcome { made: self.done > 0, told, figures, wrong: None };
-        Box::pin(async move { Ok(outcome) })
+        Ok(Outcome { made: self.done > 0, told, figures, wrong: None })
     }
 }
 
@@ -70,44 +65,39 @@ pub(super) struct Restore {
 }
 
 impl Kind for Restore {
-    fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let (nodes, backups) = (scene.all(), scene.cluster.backups + 1);
-            let newest = scene.cluster.file(&format!("backup-{backups}"));
-            scene.cluster.zlock(&["backup", "save", &newest]).await?;
-            scene.cluster.backups = backups;
-            sleep(between(scene.rng, 100, 2_000)).await;
-            for id in nodes.iter().copied() {
-                scene.cluster.node(id).kill();
-            }
-            let number = if scene.rng.u8(..3) == 0 { scene.rng.u64(1..=backups) } else { backups };
-            let (backup, seed) = (scene.cluster.file(&format!("backup-{number}")), format!("seed-{backups}"));
-            let (seed, members) = (scene.cluster.file(&seed), scene.cluster.members_option());
-            scene.cluster.zlock(&["restore", "prepare", &backup, "--members", &members, "--out", &seed]).await?;
-            for id in nodes.iter().copied() {
-                let node = scene.cluster.node(id);
-                node.wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
-                let dir = node.data_dir.display().to_string();
-                let number = id.to_string();
-                scene.cluster.zlock(&["restore", "apply", &seed, "--node-id", &number, "--data-dir", &dir]).await?;
-            }
-            Ok(json!({"backup": number, "of": backups}))
-        })
+    async fn begin(&mut self, scene: Scene<'_>) -> Result<Value, String> {
+        let (nodes, backups) = (scene.all(), scene.cluster.backups + 1);
+        let newest = scene.cluster.file(&format!("backup-{backups}"));
+        scene.cluster.zlock(&["backup", "save", &newest]).await?;
+        scene.cluster.backups = backups;
+        sleep(between(scene.rng, 100, 2_000)).await;
+        for id in nodes.iter().copied() {
+            scene.cluster.node(id).kill();
+        }
+        let number = if scene.rng.u8(..3) == 0 { scene.rng.u64(1..=backups) } else { backups };
+        let (backup, seed) = (scene.cluster.file(&format!("backup-{number}")), format!("seed-{backups}"));
+        let (seed, members) = (scene.cluster.file(&seed), scene.cluster.members_option());
+        scene.cluster.zlock(&["restore", "prepare", &backup, "--members", &members, "--out", &seed]).await?;
+        for id in nodes.iter().copied() {
+            let node = scene.cluster.node(id);
+            node.wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
+            let dir = node.data_dir.display().to_string();
+            let number = id.to_string();
+            scene.cluster.zlock(&["restore", "apply", &seed, "--node-id", &number, "--data-dir", &dir]).await?;
+        }
+        Ok(json!({"backup": number, "of": backups}))
     }
 
-    fn go_on<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move {
-            match scene.cluster.recover().await {
-                Ok(()) => self.ready = true,
-                Err(error) => self.wrong = Some(format!("the restored cluster: {error}")),
-            }
-            Ok(None)
-        })
+    async fn go_on(&mut self, scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        match scene.cluster.recover().await {
+            Ok(()) => self.ready = true,
+            Err(error) => self.wrong = Some(format!("the restored cluster: {error}")),
+        }
+        Ok(None)
     }
 
-    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
-        let outcome = Outcome { made: self.ready, wrong: self.wrong.take(), ..Outcome::default() };
-        Box::pin(async move { Ok(outcome) })
+    async fn end(&mut self, _scene: Scene<'_>) -> Result<Outcome, String> {
+        Ok(Outcome { made: self.ready, wrong: self.wrong.take(), ..Outcome::default() })
     }
 }
 
@@ -136,34 +126,29 @@ impl Rotation {
 }
 
 impl Kind for Rotation {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let restarted = scene.one();
-            let others = scene.others(restarted);
-            self.signalled = others.iter().map(|id| (*id, scene.cluster.node(*id).told(RELOADED))).collect();
-            scene.cluster.make_certificates().await?;
-            for id in others.iter().copied() {
-                scene.cluster.node(id).signal(Signal::HUP).map_err(|error| format!("SIGHUP of node {id}: {error}"))?;
-            }
-            scene.cluster.node(restarted).kill();
-            scene.cluster.restart(restarted).map_err(|error| format!("restart of node {restarted}: {error}"))?;
-            Ok(json!({"restarted": restarted, "reload": others}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let restarted = scene.one();
+        let others = scene.others(restarted);
+        self.signalled = others.iter().map(|id| (*id, scene.cluster.node(*id).told(RELOADED))).collect();
+        scene.cluster.make_certificates().await?;
+        for id in others.iter().copied() {
+            scene.cluster.node(id).signal(Signal::HUP).map_err(|error| format!("SIGHUP of node {id}: {error}"))?;
+        }
+        scene.cluster.node(restarted).kill();
+        scene.cluster.restart(restarted).map_err(|error| format!("restart of node {restarted}: {error}"))?;
+        Ok(json!({"restarted": restarted, "reload": others}))
     }
 
-    fn end<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Outcome> {
-        Box::pin(async move {
-            let deadline = Instant::now() + RELOAD_MAX;
-            let mut late = self.late(&mut scene);
-            while !late.is_empty() && Instant::now() < deadline {
-                sleep(PAUSE).await;
-                late = self.late(&mut scene);
-            }
-            let wrong =
-                format!("nodes {late:?} still use their old certificates {} s after SIGHUP", RELOAD_MAX.as_secs());
-            let figures = vec![("certificates-reloaded", (self.signalled.len() - late.len()) as u64)];
-            let wrong = (!late.is_empty()).then_some(wrong);
-            Ok(Outcome { made: late.is_empty(), figures, wrong, ..Outcome::default() })
-        })
+    async fn end(&mut self, mut scene: Scene<'_>) -> Result<Outcome, String> {
+        let deadline = Instant::now() + RELOAD_MAX;
+        let mut late = self.late(&mut scene);
+        while !late.is_empty() && Instant::now() < deadline {
+            sleep(PAUSE).await;
+            late = self.late(&mut scene);
+        }
+        let wrong = format!("nodes {late:?} still use their old certificates {} s after SIGHUP", RELOAD_MAX.as_secs());
+        let figures = vec![("certificates-reloaded", (self.signalled.len() - late.len()) as u64)];
+        let wrong = (!late.is_empty()).then_some(wrong);
+        Ok(Outcome { made: late.is_empty(), figures, wrong, ..Outcome::default() })
     }
 }

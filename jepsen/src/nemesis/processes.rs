@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testkit::LinkRule;
 
-use super::kind::{Doing, Kind, Outcome, Scene, Whom, between, rules};
+use super::kind::{Kind, Outcome, Scene, Whom, between, rules};
 use crate::cluster::Clock;
 use crate::cluster::cgroup::Resource;
 
@@ -26,23 +26,20 @@ pub(super) enum How {
 pub(super) struct Strike(pub(super) How, pub(super) Whom);
 
 impl Kind for Strike {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let ids = scene.choose(self.1).await;
-            for id in ids.iter().copied() {
-                match self.0 {
-                    How::Kill => scene.cluster.node(id).kill(),
-                    How::Stop => scene.cluster.node(id).stop().await,
-                    How::Pause => scene.cluster.node(id).pause(true),
-                    How::Wipe => {
-                        scene.cluster.node(id).kill();
-                        scene.cluster.node(id).wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
-                        scene.cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
-                    }
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let ids = scene.choose(self.1).await;
+        for id in ids.iter().copied() {
+            match self.0 {
+                How::Kill => scene.cluster.node(id).kill(),
+                How::Stop => scene.cluster.node(id).stop().await,
+                How::Pause => scene.cluster.node(id).pause(true),
+                How::Wipe => {
+                    scene.cluster.node(id).wipe().map_err(|error| format!("wipe of node {id}: {error}"))?;
+                    scene.cluster.restart(id).map_err(|error| format!("restart of node {id}: {error}"))?;
                 }
             }
-            Ok(json!({"nodes": ids}))
-        })
+        }
+        Ok(json!({"nodes": ids}))
     }
 }
 
@@ -60,34 +57,30 @@ pub(super) struct Scarce {
 }
 
 impl Kind for Scarce {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let whom = if scene.rng.bool() { Whom::Leader } else { Whom::One };
-            self.node = scene.choose(whom).await.first().copied().unwrap_or(1);
-            let amount = scene.rng.u64(match self.resource {
-                Resource::Memory => MEMORY_LEFT,
-                Resource::Cpu => CPU_QUOTA,
-            });
-            let node = scene.cluster.node(self.node);
-            if node.runs() {
-                let starved = node.starve(self.resource, amount);
-                starved.map_err(|error| format!("control group of node {}: {error}", self.node))?;
-            }
-            Ok(json!({"node": self.node, "amount": amount}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let whom = if scene.rng.bool() { Whom::Leader } else { Whom::One };
+        self.node = scene.choose(whom).await.first().copied().unwrap_or(1);
+        let amount = scene.rng.u64(match self.resource {
+            Resource::Memory => MEMORY_LEFT,
+            Resource::Cpu => CPU_QUOTA,
+        });
+        let node = scene.cluster.node(self.node);
+        if node.runs() {
+            let starved = node.starve(self.resource, amount);
+            starved.map_err(|error| format!("control group of node {}: {error}", self.node))?;
+        }
+        Ok(json!({"node": self.node, "amount": amount}))
     }
 
-    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
-        Box::pin(async move {
-            let met = scene.cluster.node(self.node).bound_met();
-            let met = met.map_err(|error| format!("control group of node {}: {error}", self.node))?;
-            let figure = match self.resource {
-                Resource::Memory => "memory-bound-met",
-                Resource::Cpu => "throttled-periods",
-            };
-            let told = json!({figure: met});
-            Ok(Outcome { made: met > 0, told, figures: vec![(figure, met)], ..Outcome::default() })
-        })
+    async fn end(&mut self, scene: Scene<'_>) -> Result<Outcome, String> {
+        let met = scene.cluster.node(self.node).bound_met();
+        let met = met.map_err(|error| format!("control group of node {}: {error}", self.node))?;
+        let figure = match self.resource {
+            Resource::Memory => "memory-bound-met",
+            Resource::Cpu => "throttled-periods",
+        };
+        let told = json!({figure: met});
+        Ok(Outcome { made: met > 0, told, figures: vec![(figure, met)], ..Outcome::default() })
     }
 }
 
@@ -148,32 +141,29 @@ impl RestartInLease {
 }
 
 impl Kind for RestartInLease {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move { self.strike(&mut scene).await })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        self.strike(&mut scene).await
     }
 
-    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move {
-            let silenced = self.silenced.is_some();
-            if silenced {
-                self.release(&mut scene)?;
-                return Ok(Some(between(scene.rng, 500, 2_000)));
-            }
-            self.strike(&mut scene).await?;
-            // The pause is shorter than the lease, or longer than an election takes.
-            Ok(Some(between(scene.rng, 20, 1_000)))
-        })
+    async fn go_on(&mut self, mut scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        let silenced = self.silenced.is_some();
+        if silenced {
+            self.release(&mut scene)?;
+            return Ok(Some(between(scene.rng, 500, 2_000)));
+        }
+        self.strike(&mut scene).await?;
+        // The pause is shorter than the lease, or longer than an election takes.
+        Ok(Some(between(scene.rng, 20, 1_000)))
     }
 
-    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
+    async fn end(&mut self, _scene: Scene<'_>) -> Result<Outcome, String> {
         let told = json!({"restarts": self.restarts, "in_lease": self.in_lease, "slowest_ms": self.slowest.as_millis() as u64});
-        let outcome = Outcome {
+        Ok(Outcome {
             made: self.in_lease > 0,
             told,
             figures: vec![("restarts", self.restarts), ("restarts-within-a-lease", self.in_lease)],
             ..Outcome::default()
-        };
-        Box::pin(async move { Ok(outcome) })
+        })
     }
 }
 
@@ -181,16 +171,14 @@ impl Kind for RestartInLease {
 pub(super) struct Jumps;
 
 impl Kind for Jumps {
-    fn begin<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let mut offsets = Vec::new();
-            for node in &mut scene.cluster.nodes {
-                let offset_s = scene.rng.i64(-3_600..=3_600);
-                node.set_clock(Clock::offset(offset_s * 1_000)).map_err(|error| error.to_string())?;
-                offsets.push(offset_s);
-            }
-            Ok(json!({"offsets_s": offsets}))
-        })
+    async fn begin(&mut self, scene: Scene<'_>) -> Result<Value, String> {
+        let mut offsets = Vec::new();
+        for node in &mut scene.cluster.nodes {
+            let offset_s = scene.rng.i64(-3_600..=3_600);
+            node.set_clock(Clock::offset(offset_s * 1_000)).map_err(|error| error.to_string())?;
+            offsets.push(offset_s);
+        }
+        Ok(json!({"offsets_s": offsets}))
     }
 }
 
@@ -232,27 +220,23 @@ impl ClockSteps {
 }
 
 impl Kind for ClockSteps {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            self.leader_only = scene.rng.bool();
-            let first = self.change(&mut scene).await?;
-            Ok(json!({"leader_only": self.leader_only, "first": first}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        self.leader_only = scene.rng.bool();
+        let first = self.change(&mut scene).await?;
+        Ok(json!({"leader_only": self.leader_only, "first": first}))
     }
 
-    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move {
-            self.change(&mut scene).await?;
-            Ok(Some(between(scene.rng, 100, 1_000)))
-        })
+    async fn go_on(&mut self, mut scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        self.change(&mut scene).await?;
+        Ok(Some(between(scene.rng, 100, 1_000)))
     }
 
-    fn end<'a>(&'a mut self, _scene: Scene<'a>) -> Doing<'a, Outcome> {
+    async fn end(&mut self, _scene: Scene<'_>) -> Result<Outcome, String> {
         let (changes, figure) = match self.change {
             Change::Steps => (self.changes, "clock-steps"),
             Change::Rates => (self.changes, "clock-rates"),
         };
         let told = json!({"changes": changes});
-        Box::pin(async move { Ok(Outcome { told, figures: vec![(figure, changes)], ..Outcome::default() }) })
+        Ok(Outcome { told, figures: vec![(figure, changes)], ..Outcome::default() })
     }
 }

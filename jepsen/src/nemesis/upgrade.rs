@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testkit::http::Call;
 use tokio::time::sleep;
 
-use super::kind::{Doing, Kind, Outcome, Scene, between};
+use super::kind::{Kind, Outcome, Scene, between};
 use crate::cluster::{SUPER, Which};
 use crate::endpoints::Endpoints;
 use crate::http::Http;
@@ -122,30 +122,25 @@ async fn finalize(endpoints: &Endpoints, node: u64, refused: bool) -> Result<(),
 }
 
 impl Kind for Upgrade {
-    fn begin<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Value> {
-        Box::pin(async move {
-            let nodes = scene.all().len() as u64;
-            self.steps = steps(nodes, scene.cluster.raised, scene.one());
-            Ok(json!({"steps": self.steps.len(), "raised_before": scene.cluster.raised}))
-        })
+    async fn begin(&mut self, mut scene: Scene<'_>) -> Result<Value, String> {
+        let nodes = scene.all().len() as u64;
+        self.steps = steps(nodes, scene.cluster.raised, scene.one());
+        Ok(json!({"steps": self.steps.len(), "raised_before": scene.cluster.raised}))
     }
 
-    fn go_on<'a>(&'a mut self, mut scene: Scene<'a>) -> Doing<'a, Option<Duration>> {
-        Box::pin(async move {
-            let Some(step) = self.steps.get(self.done).copied() else { return Ok(None) };
-            self.take(&mut scene, step).await?;
-            self.done += 1;
-            Ok(Some(between(scene.rng, 200, 1_500)))
-        })
+    async fn go_on(&mut self, mut scene: Scene<'_>) -> Result<Option<Duration>, String> {
+        let Some(step) = self.steps.get(self.done).copied() else { return Ok(None) };
+        self.take(&mut scene, step).await?;
+        self.done += 1;
+        Ok(Some(between(scene.rng, 200, 1_500)))
     }
 
-    fn end<'a>(&'a mut self, scene: Scene<'a>) -> Doing<'a, Outcome> {
+    async fn end(&mut self, scene: Scene<'_>) -> Result<Outcome, String> {
         // An upgrade that is cut off leaves some nodes with each program, which is allowed.
         let made = self.done == self.steps.len();
         let told = json!({"steps": self.done, "of": self.steps.len(), "level_raised": scene.cluster.raised});
         let figures = vec![("program-restarts", self.restarts)];
-        let outcome = Outcome { made, told, figures, wrong: self.wrong.take() };
-        Box::pin(async move { Ok(outcome) })
+        Ok(Outcome { made, told, figures, wrong: self.wrong.take() })
     }
 
     fn least(&self) -> Duration {

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::door::{Door, Doors, Seen};
-use super::{ROOT, Work, make_root};
+use super::{ROOT, Work};
 use crate::answer::Answer;
 use crate::client::{Client, Patience};
 use crate::history::Kind;
@@ -86,12 +86,7 @@ impl Bank {
 impl Work for Bank {
     type Worker = Door;
 
-    fn name(&self) -> &'static str {
-        "multi"
-    }
-
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.name()).await?;
         client.ensure(&marker(), "").await?;
         client.invoke("open-accounts", json!({}));
         for account in 0..ACCOUNTS {

@@ -63,7 +63,7 @@ impl Delays {
             ticket = Some(its);
             Some(value)
         };
-        let (answer, _) = client.operate("acquire", asked, call, result).await;
+        let answer = client.operate("acquire", asked, call, result).await;
         holder.held = ticket.map(|ticket| (lock, ticket));
         answer
     }
@@ -72,19 +72,11 @@ impl Delays {
 async fn release(session: &OwnSession, (lock, ticket): (String, String), client: &mut Client) -> Answer {
     let value = json!({"lock": lock, "owner": session.id, "mode": "exclusive"});
     let call = Call::delete(format!("/v1/tickets{ticket}")).session(&session.key);
-    client.operate("release", value, call, |_| None).await.0
+    client.operate("release", value, call, |_| None).await
 }
 
 impl Work for Delays {
     type Worker = Holder;
-
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
-    fn worker(&self, _index: usize) -> Holder {
-        Holder::default()
-    }
 
     async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {
         let Some(mut session) = holder.session.take() else {

@@ -31,24 +31,20 @@ pub struct Elections {
     pool: Pool,
 }
 
-/// A worker: a candidate or an observer.
-pub enum Participant {
-    /// A candidate.
-    Candidate(Box<Candidate>),
-    /// An observer.
-    Observer(Observer),
-}
-
-/// A worker that stands for election, and the number of actions that it still takes as the leader.
-pub struct Candidate {
+/// A worker: a candidate, which stands for election, or an observer.
+#[derive(Default)]
+pub struct Participant {
+    /// State of an observer; `None` for a candidate.
+    observer: Option<Observer>,
     waiter: Waiter,
+    /// Number of actions that a candidate still takes as the leader.
     deeds_left: u32,
 }
 
-/// A worker that observes an election: the election's path, and the position `upto` of the last
-/// answer, which the next request names.
+/// State of a worker that observes an election: the election's path, and the position `upto` of the
+/// last answer, which the next request names.
 #[derive(Default)]
-pub struct Observer {
+struct Observer {
     election: String,
     upto: Option<String>,
 }
@@ -60,7 +56,7 @@ impl Elections {
         Elections { pool: Pool::new("election", concurrency / 4) }
     }
 
-    async fn campaign(&self, candidate: &mut Candidate, session: Session, client: &mut Client) -> Result<(), String> {
+    async fn campaign(&self, candidate: &mut Participant, session: Session, client: &mut Client) -> Result<(), String> {
         let lock = self.pool.take_guarded(client).await?;
         candidate.deeds_left = DEEDS;
         let call = Call::post(format!("/v1/elections{lock}?label=candidate"));
@@ -71,7 +67,7 @@ impl Elections {
     /// Makes one operation of a leader: proclaims a number, or appends it to the list in the
     /// guarded znode. A candidate that is told that it does not lead gives up its place, to
     /// campaign again.
-    async fn lead(&self, candidate: &mut Candidate, session: Session, place: Place, client: &mut Client) {
+    async fn lead(&self, candidate: &mut Participant, session: Session, place: Place, client: &mut Client) {
         candidate.deeds_left -= 1;
         let element = self.pool.fresh();
         let mut value = owned(&place.value, &session);
@@ -84,7 +80,7 @@ impl Elections {
             let (lock, token) = (place.lock(), token.unwrap_or(0));
             let call = Call::put(format!("/v1/elections{lock}?ticket={}&fencing_token={token}", place.ticket));
             let call = call.body(element.to_string()).session(&session.key);
-            client.operate("proclaim", value, call, |_| None).await.0
+            client.operate("proclaim", value, call, |_| None).await
         };
         if !answer.is_problem("lock-not-held") && !answer.is_problem("ticket-gone") {
             candidate.waiter.place = Some(place);
@@ -108,7 +104,7 @@ impl Elections {
             call = call.query(&format!("since={upto}")).query(&format!("wait={}ms", WAIT.as_millis()));
         }
         let mut next = None;
-        let (answer, _) = client
+        let answer = client
             .operate("observe", value.clone(), call, |answer| {
                 let election: Election = answer.read(Effect::Read)?;
                 let mut seen = value.clone();
@@ -131,26 +127,16 @@ impl Elections {
 impl Work for Elections {
     type Worker = Participant;
 
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
     fn worker(&self, index: usize) -> Participant {
-        if index % OBSERVER_ONE_IN == OBSERVER_ONE_IN - 1 {
-            return Participant::Observer(Observer::default());
-        }
-        let waiter = Waiter::with_timeout(LEADER_TIMEOUT_MS);
-        Participant::Candidate(Box::new(Candidate { waiter, deeds_left: 0 }))
+        let observer = (index % OBSERVER_ONE_IN == OBSERVER_ONE_IN - 1).then(Observer::default);
+        Participant { observer, waiter: Waiter::with_timeout(LEADER_TIMEOUT_MS), deeds_left: 0 }
     }
 
-    async fn step(&self, worker: &mut Participant, client: &mut Client) -> Result<(), String> {
-        let candidate = match worker {
-            Participant::Candidate(candidate) => candidate,
-            Participant::Observer(observer) => {
-                self.observe(observer, client).await;
-                return Ok(());
-            }
-        };
+    async fn step(&self, candidate: &mut Participant, client: &mut Client) -> Result<(), String> {
+        if let Some(observer) = &mut candidate.observer {
+            self.observe(observer, client).await;
+            return Ok(());
+        }
         let waiter = &mut candidate.waiter;
         let Some(session) = waiter.owner.session(client).await? else { return Ok(()) };
         let leaves = client.rng.u8(..20) == 0;
@@ -163,13 +149,10 @@ impl Work for Elections {
     }
 
     async fn settle(&self, worker: Participant, client: &mut Client) -> Result<(), String> {
-        match worker {
-            Participant::Candidate(candidate) => candidate.waiter.owner.settle(client).await,
-            Participant::Observer(_) => Ok(()),
-        }
+        worker.waiter.owner.settle(client).await
     }
 
     async fn finish(&self, client: &mut Client) -> Result<(), String> {
-        self.pool.read_and_acquire_again(client, "elections", "").await
+        self.pool.read_and_acquire_again(client, "elections").await
     }
 }

@@ -46,7 +46,7 @@ impl Ephemerals {
         let path = format!("{}/ephemeral/s{id}-{}", super::ROOT, owner.made);
         let call = Call::post(format!("/v1/znodes{path}?mode=ephemeral")).session(&session.key);
         let value = json!({"owner": id, "path": path});
-        let (answer, _) = client.operate("create", value, call, |_| None).await;
+        let answer = client.operate("create", value, call, |_| None).await;
         if answer.outcome != Kind::Fail {
             self.nodes().push((path, id));
         }
@@ -71,14 +71,6 @@ impl Ephemerals {
 
 impl Work for Ephemerals {
     type Worker = Owner;
-
-    fn name(&self) -> &'static str {
-        "ephemeral"
-    }
-
-    fn worker(&self, _index: usize) -> Owner {
-        Owner::default()
-    }
 
     async fn step(&self, owner: &mut Owner, client: &mut Client) -> Result<(), String> {
         let Some(mut session) = owner.session.take() else {

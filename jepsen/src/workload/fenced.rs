@@ -134,21 +134,13 @@ impl Fenced {
     async fn release(&self, held: Held, session: &Session, client: &mut Client) -> bool {
         let value = json!({"lock": held.lock, "owner": session.id, "token": held.token});
         let call = Call::delete(format!("/v1/tickets{}", held.ticket)).session(&session.key);
-        let (answer, _) = client.operate("release", value, call, |_| None).await;
+        let answer = client.operate("release", value, call, |_| None).await;
         answer.is_ok()
     }
 }
 
 impl Work for Fenced {
     type Worker = User;
-
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
-    fn worker(&self, _index: usize) -> User {
-        User::default()
-    }
 
     async fn step(&self, user: &mut User, client: &mut Client) -> Result<(), String> {
         let mut session = match user.session.take() {

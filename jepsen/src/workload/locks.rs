@@ -47,6 +47,7 @@ struct Held {
 }
 
 /// A worker with its session.
+#[derive(Default)]
 pub struct Holder {
     owner: Owner,
     held: Option<Held>,
@@ -73,13 +74,14 @@ impl Locks {
 
     /// Returns a random lock and mode.
     fn any(&self, client: &mut Client) -> (String, &'static str) {
-        let lock = format!("{ROOT}/{}/{}-{}", self.name(), epoch(client, EPOCH), client.rng.u64(..self.count));
-        let mode = match self.kind {
-            LockKind::ReadWrite if client.rng.u8(..3) > 0 => "read",
-            LockKind::ReadWrite => "write",
-            LockKind::Plain | LockKind::Reentrant => "exclusive",
+        let number = client.rng.u64(..self.count);
+        let (name, mode) = match self.kind {
+            LockKind::ReadWrite if client.rng.u8(..3) > 0 => ("rw-lock", "read"),
+            LockKind::ReadWrite => ("rw-lock", "write"),
+            LockKind::Plain => ("lock", "exclusive"),
+            LockKind::Reentrant => ("reentrant-lock", "exclusive"),
         };
-        (lock, mode)
+        (format!("{ROOT}/{name}/{}-{number}", epoch(client, EPOCH)), mode)
     }
 
     async fn acquire(&self, worker: &mut Holder, mut session: Session, client: &mut Client) {
@@ -136,14 +138,6 @@ impl Locks {
 
 impl Work for Locks {
     type Worker = Holder;
-
-    fn name(&self) -> &'static str {
-        match self.kind {
-            LockKind::Plain => "lock",
-            LockKind::Reentrant => "reentrant-lock",
-            LockKind::ReadWrite => "rw-lock",
-        }
-    }
 
     fn worker(&self, index: usize) -> Holder {
         Holder { owner: Owner::new(self.doors.of_worker(index)), held: None }

@@ -161,14 +161,6 @@ fn in_any_way(path: String, client: &mut Client) -> LockWish {
 impl Work for Mixed {
     type Worker = Mixer;
 
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
-    fn worker(&self, _index: usize) -> Mixer {
-        Mixer::default()
-    }
-
     async fn step(&self, worker: &mut Mixer, client: &mut Client) -> Result<(), String> {
         let Some(session) = worker.waiter.owner.session(client).await? else { return Ok(()) };
         if let Some(writer) = worker.writer.take() {

@@ -59,18 +59,18 @@ pub const ROOT: &str = "/jepsen";
 /// A workload: what its clients do.
 pub trait Work: Send + Sync + Sized + 'static {
     /// State of one worker between its steps, such as its session.
-    type Worker: Send + 'static;
+    type Worker: Default + Send + 'static;
 
-    /// Returns the name of the workload, which is also the name of its znode below `/jepsen`.
-    fn name(&self) -> &'static str;
-
-    /// Creates the znodes that all workers need, before the first step.
-    fn prepare(&self, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
-        make_root(client, self.name())
+    /// Creates the znodes that all workers need, before the first step. The workload's own znode,
+    /// which has its name and is below `/jepsen`, exists already.
+    fn prepare(&self, _client: &mut Client) -> impl Future<Output = Result<(), String>> + Send {
+        async { Ok(()) }
     }
 
     /// Returns the first state of the worker with this index, from 0.
-    fn worker(&self, index: usize) -> Self::Worker;
+    fn worker(&self, _index: usize) -> Self::Worker {
+        Self::Worker::default()
+    }
 
     /// Makes the next operation, or the next few, of one worker.
     fn step(&self, worker: &mut Self::Worker, client: &mut Client) -> impl Future<Output = Result<(), String>> + Send;

@@ -40,7 +40,7 @@ impl OwnSession {
             let kept: KeepAlive = answer.read(Effect::Read)?;
             Some(json!({"owner": id, "safe_for_ms": kept.safe_for_ms}))
         };
-        let (answer, _) = client.operate("keepalive", json!({"owner": id}), call, result).await;
+        let answer = client.operate("keepalive", json!({"owner": id}), call, result).await;
         if answer.is_ok() {
             self.heard = now;
         }

@@ -29,7 +29,7 @@ const WAIT: Duration = Duration::from_secs(2);
 
 /// Locks that many workers compete for, some with a guarded znode beside them.
 pub(super) struct Pool {
-    pub(super) name: &'static str,
+    name: &'static str,
     /// Number of locks in use at a time.
     count: u64,
     next: AtomicU64,
@@ -138,14 +138,9 @@ impl Pool {
     }
 
     /// Reads the guarded znodes at the end of a run, and then acquires each lock once more.
-    pub(super) async fn read_and_acquire_again(
-        &self,
-        client: &mut Client,
-        route: &str,
-        mode: &str,
-    ) -> Result<(), String> {
+    pub(super) async fn read_and_acquire_again(&self, client: &mut Client, route: &str) -> Result<(), String> {
         self.read_at_the_end(client).await?;
-        let call = |lock: &str| Call::post(format!("/v1/{route}{lock}{mode}"));
+        let call = |lock: &str| Call::post(format!("/v1/{route}{lock}"));
         self.acquire_again(client, |lock| (json!({"lock": lock}), call(lock))).await
     }
 }

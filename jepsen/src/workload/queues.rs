@@ -48,7 +48,7 @@ impl Queues {
     async fn ask_with_other_limit(&self, worker: &mut Waiter, session: Session, lock: String, client: &mut Client) {
         let (_, mut value, call) = one(&lease(lock, 1, LIMIT + client.rng.u32(1..=2)));
         value["owner"] = session.id.into();
-        let (answer, _) = client
+        let answer = client
             .operate("acquire", value.clone(), call.session(&session.key), |answer| {
                 Tickets::One.read(answer, Effect::Write, &mut value)?;
                 Some(value)
@@ -60,14 +60,6 @@ impl Queues {
 
 impl Work for Queues {
     type Worker = Waiter;
-
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
-    fn worker(&self, _index: usize) -> Waiter {
-        Waiter::default()
-    }
 
     async fn step(&self, worker: &mut Waiter, client: &mut Client) -> Result<(), String> {
         let Some(session) = worker.owner.session(client).await? else { return Ok(()) };

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::door::{Door, Doors};
 use super::stretches::{Stretches, keys};
-use super::{ROOT, Work, make_root};
+use super::{ROOT, Work};
 use crate::answer::Answer;
 use crate::client::{Client, Patience};
 
@@ -120,12 +120,7 @@ fn path(key: &str) -> String {
 impl Work for Registers {
     type Worker = Door;
 
-    fn name(&self) -> &'static str {
-        "register"
-    }
-
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.name()).await?;
         for key in keys(0) {
             client.ensure(&path(&key), "").await?;
         }

@@ -10,7 +10,7 @@ use zlock_client::api::{ChangedZnode, CreatedZnode, Release, ZnodeInfo, headers}
 use super::door::held;
 use super::owner::Owner;
 use super::sequences::{final_list, number_of};
-use super::{Work, final_read, make_root};
+use super::{Work, final_read};
 use crate::answer::{Answer, Effect};
 use crate::client::{Client, Session};
 use crate::history::Kind;
@@ -170,12 +170,7 @@ fn lock(worker: usize) -> String {
 impl Work for Retries {
     type Worker = Insistent;
 
-    fn name(&self) -> &'static str {
-        "exactly-once"
-    }
-
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.name()).await?;
         client.ensure(&parent(), "").await?;
         client.ensure(&counter(), "").await
     }

@@ -34,6 +34,7 @@ pub struct Revokes {
 }
 
 /// A worker that takes locks, or that revokes them.
+#[derive(Default)]
 pub struct Holder {
     asks: bool,
     waiter: Waiter,
@@ -83,7 +84,7 @@ impl Revokes {
                 value["due_ms"] = revoke.and_then(|revoke| revoke.due_at_ms).into();
                 Some(value)
             });
-            heard.await.0
+            heard.await
         };
         if asked {
             holder.deeds_left = 0;
@@ -119,7 +120,7 @@ async fn revoke(lock: &str, deadline_ms: Option<u64>, client: &mut Client) -> bo
     if let Some(deadline_ms) = deadline_ms {
         call = call.query(&format!("deadline={deadline_ms}ms"));
     }
-    let (answer, _) = client
+    let answer = client
         .operate("revoke", value.clone(), call, |answer| {
             let revoked: Revocation = answer.read(Effect::Write)?;
             value["tickets"] = revoked.tickets.into();
@@ -151,13 +152,9 @@ async fn past(lost: &Value, client: &mut Client) {
 impl Work for Revokes {
     type Worker = Holder;
 
-    fn name(&self) -> &'static str {
-        self.pool.name
-    }
-
     fn worker(&self, index: usize) -> Holder {
         let asks = index % REVOKER_ONE_IN == REVOKER_ONE_IN - 1;
-        Holder { asks, waiter: Waiter::default(), stubborn: false, holds_since: None, deeds_left: 0, lost: None }
+        Holder { asks, ..Holder::default() }
     }
 
     async fn step(&self, holder: &mut Holder, client: &mut Client) -> Result<(), String> {
@@ -199,6 +196,6 @@ impl Work for Revokes {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
-        self.pool.read_and_acquire_again(client, "locks", "").await
+        self.pool.read_and_acquire_again(client, "locks").await
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 use zlock_client::api::{Children, CreatedZnode};
 
-use super::{Work, make_root};
+use super::Work;
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::history::Kind;
@@ -81,20 +81,11 @@ impl Sequences {
 impl Work for Sequences {
     type Worker = Option<Child>;
 
-    fn name(&self) -> &'static str {
-        "sequential"
-    }
-
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.name()).await?;
         for parent in 0..PARENTS {
             client.ensure(&format!("{}/sequential/p{parent}", super::ROOT), "").await?;
         }
         Ok(())
-    }
-
-    fn worker(&self, _index: usize) -> Option<Child> {
-        None
     }
 
     async fn step(&self, last: &mut Option<Child>, client: &mut Client) -> Result<(), String> {

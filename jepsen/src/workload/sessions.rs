@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 use zlock_client::api::{ZnodeInfo, headers};
 
-use super::{Work, make_root};
+use super::Work;
 use crate::answer::{Answer, Effect};
 use crate::client::Client;
 use crate::http::Call;
@@ -37,20 +37,11 @@ impl Work for Sessions {
     /// The last zxid that the client saw.
     type Worker = u64;
 
-    fn name(&self) -> &'static str {
-        "session"
-    }
-
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.name()).await?;
         for key in 0..KEYS {
             client.ensure(&path(key), "0").await?;
         }
         Ok(())
-    }
-
-    fn worker(&self, _index: usize) -> u64 {
-        0
     }
 
     async fn step(&self, last: &mut u64, client: &mut Client) -> Result<(), String> {
@@ -60,7 +51,7 @@ impl Work for Sessions {
         let answer = if client.rng.u8(..4) == 0 {
             let element = self.next_element.fetch_add(1, Ordering::Relaxed) + 1;
             let call = Call::put(url).body(element.to_string());
-            client.operate("write", json!({"key": name, "element": element}), call, |_| None).await.0
+            client.operate("write", json!({"key": name, "element": element}), call, |_| None).await
         } else {
             let shown = if self.forgetful { 0 } else { *last };
             let call = Call::get(format!("{url}?consistency=local")).header(headers::MIN_ZXID, shown);
@@ -69,7 +60,7 @@ impl Work for Sessions {
                 let element: Option<u64> = node.data.and_then(|data| data.parse().ok());
                 Some(json!({"key": name, "element": element, "mzxid": node.stat.mzxid}))
             };
-            client.operate("local-read", json!({"key": name, "min_zxid": last}), call, result).await.0
+            client.operate("local-read", json!({"key": name, "min_zxid": last}), call, result).await
         };
         if let Some(zxid) = answer.zxid.filter(|_| answer.is_ok()) {
             *last = (*last).max(zxid);

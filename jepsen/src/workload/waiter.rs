@@ -179,7 +179,7 @@ impl Waiter {
         let call = call.query("keep=true").session(&session.key);
         let mut result = owned(&value, &session);
         let mut place = None;
-        let (answer, _) = client
+        let answer = client
             .operate(f, result.clone(), call, |answer| {
                 let (ticket, held) = tickets.read(answer, Effect::Write, &mut result)?;
                 result["ticket"] = ticket.clone().into();
@@ -199,7 +199,7 @@ impl Waiter {
         let mut asked = result.clone();
         asked["wait_ms"] = (wait.as_millis() as u64).into();
         let call = Call::get(place.tickets.look(&place.ticket, wait)).session(&session.key).waiting(wait);
-        let (answer, _) = client
+        let answer = client
             .operate("await", asked, call, |answer| {
                 let (_, held) = place.tickets.read(answer, Effect::Read, &mut result)?;
                 place.held = held;
@@ -217,7 +217,7 @@ impl Waiter {
     pub(super) async fn release(&mut self, session: Session, place: Place, client: &mut Client) {
         let value = owned(&place.value, &session);
         let call = Call::delete(format!("/v1/tickets{}", place.ticket)).session(&session.key);
-        let (answer, _) = client.operate("release", value, call, |_| None).await;
+        let answer = client.operate("release", value, call, |_| None).await;
         if !answer.is_ok() && !answer.is_problem("ticket-gone") {
             self.place = Some(place);
         }

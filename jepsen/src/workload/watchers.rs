@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::door::{Change, Door, Doors, Following, Poll};
-use super::{ROOT, Work, make_root};
+use super::{ROOT, Work};
 use crate::answer::Answer;
 use crate::client::Client;
 use crate::http::Call;
@@ -24,6 +24,7 @@ pub struct Watchers {
 }
 
 /// A worker. With a `follower` it watches the root, otherwise it changes znodes.
+#[derive(Default)]
 pub struct Worker {
     door: Door,
     follower: Option<Follower>,
@@ -119,12 +120,7 @@ impl Watchers {
 impl Work for Watchers {
     type Worker = Worker;
 
-    fn name(&self) -> &'static str {
-        "watch"
-    }
-
     async fn prepare(&self, client: &mut Client) -> Result<(), String> {
-        make_root(client, self.name()).await?;
         client.ensure(&marker(), "").await
     }
 

@@ -63,11 +63,6 @@ impl Etcd {
         }
     }
 
-    pub(crate) async fn delete(&mut self, key: &str) -> Result<(), Error> {
-        let request = Message::default().bytes(1, key.as_bytes());
-        self.grpc.unary("/etcdserverpb.KV/DeleteRange", &request.0).await.map(drop)
-    }
-
     pub(crate) async fn grant_lease(&mut self, seconds: u64) -> Result<(), Error> {
         let answer =
             self.grpc.unary("/etcdserverpb.Lease/LeaseGrant", &Message::default().number(1, seconds).0).await?;
@@ -81,10 +76,7 @@ impl Etcd {
 
     /// Sends a heartbeat of the lease: one message each way, on a stream that stays open.
     pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
-        let stream = match self.beats {
-            Some(stream) => stream,
-            None => *self.beats.insert(self.grpc.start("/etcdserverpb.Lease/LeaseKeepAlive")),
-        };
+        let stream = *self.beats.get_or_insert_with(|| self.grpc.start("/etcdserverpb.Lease/LeaseKeepAlive"));
         self.grpc.send(stream, &Message::default().number(1, self.lease).0).await?;
         let answer = self.grpc.next(stream).await?;
         if Fields::number(&answer, 3) == 0 { Err(Error::Gone) } else { Ok(()) }
@@ -128,10 +120,7 @@ impl Etcd {
     /// Watches a key, including deletions since `revision`. Returns when the server has confirmed
     /// the watch.
     pub(crate) async fn watch(&mut self, key: &[u8], revision: u64) -> Result<(), Error> {
-        let stream = match self.watches {
-            Some(stream) => stream,
-            None => *self.watches.insert(self.grpc.start("/etcdserverpb.Watch/Watch")),
-        };
+        let stream = *self.watches.get_or_insert_with(|| self.grpc.start("/etcdserverpb.Watch/Watch"));
         let mut create = Message::default().bytes(1, key);
         if revision > 0 {
             create = create.number(3, revision);
@@ -158,7 +147,8 @@ impl Etcd {
     }
 
     pub(crate) async fn unlock(&mut self, key: &str) -> Result<(), Error> {
-        self.delete(key).await
+        let request = Message::default().bytes(1, key.as_bytes());
+        self.grpc.unary("/etcdserverpb.KV/DeleteRange", &request.0).await.map(drop)
     }
 }
 

@@ -129,26 +129,23 @@ impl Shared {
         if broken {
             self.event(&[2], || "all links are healed".into());
         }
-        let held: Vec<Pipe> = self.pipes(|_, flow| flow.held);
-        for pipe in held {
-            let delay_ms = 1 + self.random.u64(..400);
-            if let Some(flow) = self.flow(pipe) {
-                flow.held = false;
-            }
-            self.schedule(delay_ms, Event::Arrival(pipe));
-        }
+        self.release(|_| true, 400);
     }
 
     /// Heals one direction of a link. Bytes that were held arrive soon.
     pub fn heal_link(&mut self, from: MachineId, to: MachineId) {
         self.network.cut.remove(&(from, to));
-        let held: Vec<Pipe> = self.pipes(|_, flow| flow.held);
-        for pipe in held {
-            if self.machines(pipe) == Some([from, to]) {
+        self.release(|link| link == [from, to], 10);
+    }
+
+    /// Sends the bytes that were held on these links again, within this time.
+    fn release(&mut self, links: impl Fn([MachineId; 2]) -> bool, within_ms: u64) {
+        for pipe in self.pipes(|_, flow| flow.held) {
+            if self.machines(pipe).is_some_and(&links) {
                 if let Some(flow) = self.flow(pipe) {
                     flow.held = false;
                 }
-                let delay_ms = 1 + self.random.u64(..10);
+                let delay_ms = 1 + self.random.u64(..within_ms);
                 self.schedule(delay_ms, Event::Arrival(pipe));
             }
         }

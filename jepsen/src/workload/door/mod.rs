@@ -59,8 +59,10 @@ impl Doors {
 }
 
 /// Door of the cluster that one worker uses: HTTP or ZooKeeper's protocol.
+#[derive(Default)]
 pub enum Door {
     /// HTTP: each request goes to a random node.
+    #[default]
     Http,
     /// ZooKeeper's protocol.
     ZooKeeper(ZooKeeper),

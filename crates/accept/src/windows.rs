@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
+use crate::mutex::Mutex;
 use crate::networks::source;
 
 /// Size of an address's window for concurrent writes, in units: enough for one long write, for 1
@@ -108,7 +109,7 @@ impl WriteWindows {
     /// address has at most one write. `None` stands for an exempt address.
     pub async fn enter(&self, addr: Option<IpAddr>, bytes: usize) -> WritePass {
         let addr = addr.map(source);
-        self.latest.lock().expect("nothing panics under this guard").note(addr, Instant::now());
+        self.latest.lock().note(addr, Instant::now());
         let units = u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX);
         let is_long = bytes > LONG_BYTES;
         let of_address = self.windows.enter(addr, if is_long { u32::MAX } else { units }).await;
@@ -162,7 +163,7 @@ impl Windows {
     }
 
     fn window(&self, source: IpAddr) -> Arc<Semaphore> {
-        let mut windows = self.of.lock().expect("nothing panics under this guard");
+        let mut windows = self.of.lock();
         Arc::clone(windows.entry(source).or_insert_with(|| Arc::new(Semaphore::new(self.units as usize))))
     }
 }
@@ -171,8 +172,7 @@ impl Drop for LongPass {
     fn drop(&mut self) {
         let pause = (self.began.elapsed() * PAUSE).min(PAUSE_MAX);
         let permit = self.permit.take();
-        let others_write =
-            self.latest.lock().expect("nothing panics under this guard").others_write(self.addr, Instant::now());
+        let others_write = self.latest.lock().others_write(self.addr, Instant::now());
         if others_write && let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 sleep(pause).await;
@@ -185,7 +185,7 @@ impl Drop for LongPass {
 impl Drop for Taken {
     fn drop(&mut self) {
         drop(self.permit.take());
-        let mut windows = self.windows.of.lock().expect("nothing panics under this guard");
+        let mut windows = self.windows.of.lock();
         // Dropped while the map is locked, so that of several concurrent drops the last removes the
         // window.
         drop(self.window.take());
@@ -222,9 +222,9 @@ mod tests {
         assert!(next.as_mut().now_or_never().is_none(), "a long one takes the whole window");
         drop(short);
         let next = next.await;
-        assert_eq!(writes.windows.of.lock().unwrap().len(), 2);
+        assert_eq!(writes.windows.of.lock().len(), 2);
         drop((next, other, many));
-        assert!(writes.windows.of.lock().unwrap().is_empty(), "nothing is kept of addresses with nothing on its way");
+        assert!(writes.windows.of.lock().is_empty(), "nothing is kept of addresses with nothing on its way");
     }
 
     #[tokio::test(start_paused = true)]
@@ -294,7 +294,7 @@ mod tests {
                     });
                 }
             });
-            assert!(windows.of.lock().unwrap().is_empty(), "round {round}");
+            assert!(windows.of.lock().is_empty(), "round {round}");
         }
     }
 
@@ -305,7 +305,7 @@ mod tests {
         assert!(writes.enter(addr(1), 1).now_or_never().is_none());
         assert!(writes.enter(addr(2), LONG).now_or_never().is_none());
         drop(long);
-        assert!(writes.windows.of.lock().unwrap().is_empty());
+        assert!(writes.windows.of.lock().is_empty());
         tokio::time::timeout(PAUSE_MAX, writes.enter(addr(3), LONG)).await.expect("none is before it");
     }
 }

@@ -45,7 +45,8 @@ pub struct Common {
     /// Nodes of the cluster that is started.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=9))]
     pub nodes: u64,
-    /// Time for which clients work, such as 60s or 5m.
+    /// Time for which clients work, such as 60s or 5m. They go on for up to two minutes more until
+    /// each kind of fault was made.
     #[arg(long, default_value = "60s", value_parser = duration)]
     pub time: Duration,
     /// Number of clients that work at the same time.

@@ -34,6 +34,9 @@ use crate::workload::{
 /// Longest time for the workers' last requests and for the reads of the final state.
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 
+/// Longest time beyond `--time` for faults that were not made yet.
+const LONGER_MAX: Duration = Duration::from_secs(120);
+
 /// Number of nodes that can join the cluster in a run with the nemesis `members`.
 const SPARES: u64 = 30;
 
@@ -170,29 +173,33 @@ impl Run {
         let work = Arc::new(work);
         let began = Instant::now();
         let (stop, stopped) = watch::channel(false);
+        let (completed, complete) = watch::channel(self.options.faults.is_empty());
         let nemesis = Nemesis::new(
             self.options.faults.clone(),
             Pace { calm: self.options.common.calm, fault: self.options.common.fault },
             self.options.seed ^ 0x5eed,
             self.recorder.clone(),
             self.cluster.clone(),
+            completed,
         );
         // A `JoinSet` aborts its tasks when this function returns, also with an error.
         let (mut breaking, mut ticking) = (JoinSet::new(), JoinSet::new());
         breaking.spawn(nemesis.run(stopped));
         ticking.spawn(tick(self.recorder.clone(), began, progress));
-        let (end, over) = (Arc::new(OnceLock::new()), began + self.options.common.time);
+        let end = Arc::new(OnceLock::new());
         let last_calm = self.options.workload.is_timed() && !self.options.faults.is_empty();
         if self.options.workload.is_timed() {
             ticking.spawn(pulse::beat(Client::new(&endpoints, &self.recorder, self.options.seed ^ 0x9015e)));
         }
         let mend = async {
-            if last_calm {
-                tokio::time::sleep_until(over.into()).await;
-                stop.send_replace(true);
+            time_and_faults(self.options.common.time, complete).await;
+            if !last_calm {
+                let _ = end.set(Instant::now());
+                return None;
             }
-            let mended = if last_calm { breaking.join_next().await } else { None };
-            let _ = end.set(if last_calm { Instant::now() + LAST_CALM } else { over });
+            stop.send_replace(true);
+            let mended = breaking.join_next().await;
+            let _ = end.set(Instant::now() + LAST_CALM);
             mended
         };
         let (workers, mended) = tokio::join!(self.work_until(&work, &endpoints, &end), mend);
@@ -346,6 +353,13 @@ impl Run {
     }
 }
 
+/// Waits for `time`, and then until every fault was made at least once, for at most [`LONGER_MAX`].
+async fn time_and_faults(time: Duration, mut complete: watch::Receiver<bool>) {
+    tokio::time::sleep(time).await;
+    // An error means that the nemesis has ended. Its trouble is judged later.
+    let _ = tokio::time::timeout(LONGER_MAX, complete.wait_for(|complete| *complete)).await;
+}
+
 async fn tick(recorder: Arc<Recorder>, began: Instant, progress: impl Fn(Progress)) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -358,4 +372,27 @@ async fn settle<W: Work>(work: &W, workers: Vec<(W::Worker, Client)>, client: &m
         work.settle(worker, &mut client).await?;
     }
     work.finish(client).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_go_on_until_every_fault_was_made() {
+        let lasts = async |complete, made_s| {
+            let (completed, complete) = watch::channel(complete);
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(made_s)).await;
+                completed.send_replace(true);
+            });
+            let began = tokio::time::Instant::now();
+            time_and_faults(Duration::from_secs(30), complete).await;
+            began.elapsed().as_secs()
+        };
+        assert_eq!(lasts(true, 999).await, 30);
+        assert_eq!(lasts(false, 20).await, 30);
+        assert_eq!(lasts(false, 50).await, 50);
+        assert_eq!(lasts(false, 999).await, 150);
+    }
 }

@@ -87,16 +87,19 @@ pub struct Nemesis {
     bag: Vec<Fault>,
     /// Present rules of links, by name of the fault that set them.
     links: BTreeMap<&'static str, Rules>,
+    /// True once each fault was made.
+    completed: watch::Sender<bool>,
 }
 
 impl Nemesis {
-    /// Returns a nemesis that makes these faults.
+    /// Returns a nemesis that makes these faults. It sets `completed` once each of them was made.
     pub fn new(
         faults: Vec<Fault>,
         pace: Pace,
         seed: u64,
         recorder: Arc<Recorder>,
         cluster: Arc<Mutex<Cluster>>,
+        completed: watch::Sender<bool>,
     ) -> Nemesis {
         let rng = fastrand::Rng::with_seed(seed);
         Nemesis {
@@ -109,6 +112,7 @@ impl Nemesis {
             ends_told: 0,
             bag: Vec::new(),
             links: BTreeMap::new(),
+            completed,
         }
     }
 
@@ -194,6 +198,9 @@ impl Nemesis {
         let outcome = one.kind.end(scene).await.map_err(Trouble::Harness)?;
         if outcome.made {
             *self.broken.injected.entry(name.to_owned()).or_default() += 1;
+        }
+        if self.faults.iter().all(|fault| self.broken.injected.contains_key(fault.name())) {
+            self.completed.send_replace(true);
         }
         for (figure, count) in outcome.figures {
             *self.broken.figures.entry(figure).or_default() += count;

@@ -383,7 +383,8 @@ mod tests {
         let lasts = async |complete, made_s| {
             let (completed, complete) = watch::channel(complete);
             tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_secs(made_s)).await;
+                let made = tokio::time::timeout(Duration::from_secs(made_s), std::future::pending::<()>());
+                assert!(made.await.is_err());
                 completed.send_replace(true);
             });
             let began = tokio::time::Instant::now();

@@ -8,7 +8,8 @@
 //!   cluster is new. The node founds it with the configured members; every founder does the same,
 //!   which does no harm. Answers of a majority would not be enough: one may come from a lost disk
 //!   and one from a node that has nothing yet, while the third node, which does not answer, has
-//!   everything. A node that is told to join never founds a cluster.
+//!   everything. All lists of configured members must be equal: otherwise two parts of the members
+//!   could found two clusters. A node that is told to join never founds a cluster.
 //! - Otherwise there is a cluster, and its members are in its log; the configuration only names the
 //!   nodes to ask first. The node takes the newest membership that a node with a vote reports, and
 //!   also asks the members in it. It asks until a majority of each set of voters, not counting
@@ -36,6 +37,8 @@ use crate::view::View;
 /// Log message of a node that cannot choose between several clusters.
 const SEVERAL: &str = "the nodes that answer belong to several clusters of this name, as their uuids say: check the addresses \
                        in `members`";
+/// Log message of a new node that founds no cluster, because another node's configuration differs.
+const OTHER_LIST: &str = "another node lists other members, and node.members must be the same on every node";
 /// Pause before the other nodes are asked again about the cluster.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -49,6 +52,8 @@ enum Conclusion {
     /// There is a cluster to join. The node may follow leaders of term `floor` or later, because it
     /// cannot have voted or acknowledged entries in a later term than `floor`.
     Join { floor: u64 },
+    /// There is no cluster yet, and node `with` has another list of configured members.
+    Differ { with: u64 },
     /// The answers come from several clusters, which have the configured name and different uuids.
     Several,
 }
@@ -60,6 +65,8 @@ struct PeerAnswers {
     standing: Standing,
     /// Members that the other node knows; `None` if its program is too old to be asked for them.
     members: Option<KnownMembers>,
+    /// Members in the other node's configuration; `None` if it did not tell them.
+    founders: Option<BTreeSet<u64>>,
 }
 
 impl PeerAnswers {
@@ -78,13 +85,13 @@ impl PeerAnswers {
 
 /// Facts of this node that, with the other nodes' answers, decide its [`Conclusion`].
 #[derive(Clone, Copy, Debug)]
-struct Asker {
+struct Asker<'a> {
     id: u64,
     /// True if this node's log is empty or has only the first membership.
     fresh: bool,
-    /// Number of configured members, which may found the cluster; `None` for a node that is
-    /// configured to join an existing one.
-    founders: Option<usize>,
+    /// Configured members, which may found the cluster; `None` for a node that is configured to
+    /// join an existing one.
+    founders: Option<&'a BTreeSet<u64>>,
 }
 
 /// The newest membership in the answers, by its position in the log. Only answers of nodes that
@@ -98,14 +105,18 @@ fn newest(answers: &[PeerAnswers]) -> Option<&StoredMembershipRecord> {
         .max_by_key(|stored| position(stored))
 }
 
-fn judge(asker: Asker, answers: &[PeerAnswers]) -> Conclusion {
+fn judge(asker: Asker<'_>, answers: &[PeerAnswers]) -> Conclusion {
     if asker.fresh
         && let Some(founders) = asker.founders
         && answers.iter().all(|answer| answer.standing.fresh)
     {
+        let differs = |answer: &&PeerAnswers| answer.founders.as_ref().is_some_and(|theirs| theirs != founders);
+        if let Some(other) = answers.iter().find(differs) {
+            return Conclusion::Differ { with: other.id };
+        }
         // All members must answer, and not only a majority: a member that does not answer may be
         // the only one left that knows of a cluster.
-        return if answers.len() + 1 >= founders { Conclusion::Found } else { Conclusion::Ask };
+        return if answers.len() + 1 >= founders.len() { Conclusion::Found } else { Conclusion::Ask };
     }
     let sure = || answers.iter().filter(|answer| answer.counts());
     let uuids: BTreeSet<_> = sure().filter_map(|answer| answer.members.as_ref()?.uuid.map(|uuid| uuid.0)).collect();
@@ -137,11 +148,12 @@ impl Bootstrap {
     pub(crate) async fn join(self: Arc<Self>) {
         let mut catch_up: Option<u64> = None;
         let mut told: Option<String> = None;
+        let founders: BTreeSet<u64> = self.config.members.iter().map(|member| member.id).collect();
         while !(self.gate.joined() && self.consensus.is_initialized()) {
             let answers = self.ask().await;
             let missing = self.missing(&answers);
             self.meet_those_named(&answers);
-            match judge(self.asker(), &answers) {
+            match judge(self.asker(&founders), &answers) {
                 Conclusion::Found => self.found().await,
                 Conclusion::Join { .. } if self.gate.joined() => {}
                 Conclusion::Join { floor } => {
@@ -157,8 +169,17 @@ impl Bootstrap {
                     tracing::info!(missing, "waiting for other members to found the cluster or to join it");
                     told = Some(missing);
                 }
+                Conclusion::Differ { with } => {
+                    let theirs = answers.iter().find(|answer| answer.id == with).and_then(|one| one.founders.clone());
+                    let theirs = theirs.unwrap_or_default();
+                    let differ = format!("{with} {theirs:?}");
+                    if told.as_ref() != Some(&differ) {
+                        tracing::error!(node = with, ?theirs, own = ?founders, "{OTHER_LIST}");
+                        told = Some(differ);
+                    }
+                }
                 Conclusion::Several if told.as_deref() != Some(SEVERAL) => {
-                    tracing::error!(SEVERAL);
+                    tracing::error!("{SEVERAL}");
                     told = Some(SEVERAL.into());
                 }
                 Conclusion::Ask | Conclusion::Several => {}
@@ -176,10 +197,9 @@ impl Bootstrap {
         }
     }
 
-    fn asker(&self) -> Asker {
+    fn asker<'a>(&self, founders: &'a BTreeSet<u64>) -> Asker<'a> {
         let config = &self.config;
-        let founders = (!config.join).then_some(config.members.len());
-        Asker { id: config.node_id, fresh: self.standing().fresh, founders }
+        Asker { id: config.node_id, fresh: self.standing().fresh, founders: (!config.join).then_some(founders) }
     }
 
     /// Asks the other nodes for their progress and for the members. Returns the answers that come.
@@ -192,7 +212,10 @@ impl Bootstrap {
         let peers = &self.consensus.peers;
         let (standings, known) = tokio::join!(peers.standings(deadline), peers.ask_all(Ask::Members, known, deadline));
         let mut known: BTreeMap<u64, KnownMembers> = known.into_iter().collect();
-        let heard = |(id, standing)| PeerAnswers { id, standing, members: known.remove(&id) };
+        let heard = |(id, standing)| {
+            let founders = self.consensus.cluster.founders_of(id);
+            PeerAnswers { id, standing, members: known.remove(&id), founders }
+        };
         standings.into_iter().map(heard).collect()
     }
 
@@ -289,7 +312,7 @@ mod tests {
         let membership = StoredMembershipRecord { log_id, membership };
         let members =
             Some(KnownMembers { uuid: Some(ClusterUuid([1; 16])), membership, removed: false, asker_removed: None });
-        PeerAnswers { id, standing: Standing { term, ..FORMED }, members }
+        PeerAnswers { id, standing: Standing { term, ..FORMED }, members, founders: None }
     }
 
     fn fresh(id: u64) -> PeerAnswers {
@@ -301,14 +324,16 @@ mod tests {
             id,
             standing: FRESH,
             members: Some(KnownMembers { uuid: None, membership, removed: false, asker_removed: None }),
+            founders: None,
         }
     }
 
     /// Checks the [`Conclusion`] of node 3, which is new and one of `founders` configured members.
     #[track_caller]
-    fn check(founders: usize, answers: &[PeerAnswers], expected: Conclusion) {
-        let asker = Asker { id: 3, fresh: true, founders: Some(founders) };
-        assert_eq!(judge(asker, answers), expected, "{founders} {answers:?}");
+    fn check(founders: u64, answers: &[PeerAnswers], expected: Conclusion) {
+        let founders = BTreeSet::from_iter(1..=founders);
+        let asker = Asker { id: 3, fresh: true, founders: Some(&founders) };
+        assert_eq!(judge(asker, answers), expected, "{founders:?} {answers:?}");
     }
 
     const THREE: &[&[u64]] = &[&[1, 2, 3]];
@@ -327,6 +352,20 @@ mod tests {
         // A node that is told to join waits for a cluster.
         let asker = Asker { id: 3, fresh: true, founders: None };
         assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Conclusion::Ask);
+    }
+
+    #[test]
+    fn nodes_with_different_lists_of_members_found_nothing() {
+        let lists = |id, founders: &[u64]| {
+            let founders = Some(founders.iter().copied().collect());
+            PeerAnswers { founders, ..fresh(id) }
+        };
+        check(3, &[lists(1, &[1, 2, 3]), lists(2, &[3, 2, 1])], Conclusion::Found);
+        check(3, &[lists(1, &[1, 2, 3]), lists(2, &[2, 3])], Conclusion::Differ { with: 2 });
+        check(3, &[lists(1, &[1, 2, 3, 4])], Conclusion::Differ { with: 1 });
+        // Once there is a cluster, its log has the members.
+        let formed = |id| PeerAnswers { founders: Some(BTreeSet::from([1])), ..formed(id, 4, THREE, 0) };
+        check(3, &[formed(1), formed(2)], Conclusion::Join { floor: 4 });
     }
 
     #[test]
@@ -352,7 +391,8 @@ mod tests {
         wiped.standing.joined = false;
         check(3, &[formed(1, 4, THREE, 0), wiped], Conclusion::Ask);
         // This node has begun to catch up: it is not fresh any more, and neither is the cluster.
-        let asker = Asker { id: 3, fresh: false, founders: Some(3) };
+        let founders = BTreeSet::from([1, 2, 3]);
+        let asker = Asker { id: 3, fresh: false, founders: Some(&founders) };
         assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Conclusion::Ask);
     }
 

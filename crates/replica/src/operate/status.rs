@@ -321,7 +321,11 @@ impl Status {
         let is_behind = !self.reads.has_recovered();
         let failures = [
             fail(Readiness::Stopped, ended, "the node has failed or is shutting down"),
-            fail(Readiness::Recovering, is_behind, "it has not caught up with what it had before the start"),
+            fail(
+                Readiness::Recovering,
+                is_behind,
+                "it has not caught up with its log from before the start, or waits for its cluster (see its log)",
+            ),
             fail(Readiness::DiskStalled, self.consensus.disk_watch.stalls(), "the disk does not answer"),
             fail(Readiness::NoQuorum, alone, "no leader is heard, or this leader has lost its quorum"),
             fail(Readiness::Divided, self.consensus.agreement.is_divided(), DIVIDED),

@@ -24,6 +24,9 @@ pub(crate) struct PeerFacts {
     pub(crate) program: Option<Program>,
     /// Preference for the peer as leader, 0 to 100; `None` if it did not tell.
     pub(crate) leader_priority: Option<u8>,
+    /// Ids of the members in the peer's configuration, which may found the cluster; `None` if the
+    /// peer is to join an existing cluster, or did not tell.
+    pub(crate) founders: Option<BTreeSet<u64>>,
 }
 
 /// Facts of the cluster: its founding (uuid and zxid base), its format level (version of the format
@@ -139,6 +142,11 @@ impl KnownCluster {
     /// Preference for a peer as leader, 0 to 100, as the peer told it in the last handshake.
     pub(crate) fn priority_of(&self, peer: u64) -> Option<u8> {
         self.last_met(peer)?.leader_priority
+    }
+
+    /// Members in a peer's configuration, as the peer told them in the last handshake.
+    pub(crate) fn founders_of(&self, peer: u64) -> Option<BTreeSet<u64>> {
+        self.last_met(peer)?.founders
     }
 
     /// Tells whether a state whose last zxid is `applied` contains the cluster's founding entry.

@@ -31,6 +31,31 @@ async fn the_cluster_is_founded_when_all_have_come_and_not_before() {
     ensemble.stop_all().await;
 }
 
+/// With one line missing in one configuration file, two parts of the members could found two
+/// clusters.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_with_different_lists_of_members_found_no_cluster() {
+    for short in 1..=2 {
+        let mut ensemble = Ensemble::new(
+            3,
+            match short {
+                1 => |config| config.members.truncate(if config.node_id == 1 { 2 } else { 3 }),
+                _ => |config| config.members.truncate(if config.node_id == 2 { 2 } else { 3 }),
+            },
+        );
+        for at in 0..3 {
+            ensemble.start(at).await;
+        }
+        let write = ensemble.node(1).propose(create("/", "a", b""), Instant::now() + Duration::from_secs(2)).await;
+        assert!(matches!(write, Err(Error::Unavailable { .. })), "node {short} has the short list: {write:?}");
+        for at in 0..3 {
+            let status = ensemble.node(at).status();
+            assert_eq!((status.term.0, status.ready), (0, Readiness::Recovering), "node {short} has the short list");
+        }
+        ensemble.stop_all().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wiped_node_returns_by_snapshot_and_has_a_vote_again() {
     let mut ensemble = Ensemble::started(3, eager_snapshots).await;

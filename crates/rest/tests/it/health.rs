@@ -73,7 +73,13 @@ async fn a_node_that_is_not_ready_says_which_conditions_it_lacks() {
     let answer = node.get("/readyz?verbose").await.expect(503);
     let failed: Vec<&str> = lines(&answer).into_iter().filter(|line| line.starts_with("[-]")).collect();
     let quorum = "[-]quorum failed: no leader is heard, or this leader has lost its quorum";
-    assert_eq!(failed, ["[-]recovered failed: it has not caught up with what it had before the start", quorum]);
+    assert_eq!(
+        failed,
+        [
+            "[-]recovered failed: it has not caught up with its log from before the start, or waits for its cluster (see its log)",
+            quorum
+        ]
+    );
     let refused = node.get("/readyz?exclude=recovered").await.expect_problem(503, "unavailable");
     assert_eq!(refused.body["detail"], "not ready: no-quorum");
     node.get("/readyz?exclude=recovered&exclude=quorum").await.expect(200);

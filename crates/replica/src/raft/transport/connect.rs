@@ -13,7 +13,7 @@ use super::addresses::Addresses;
 use super::callers::{CallerPlace, IdInUse, Member};
 use super::frame::{FramedStream, Terms, malformed};
 use super::messages::{
-    Acceptance, Answer, Ask, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, Standing, Welcome,
+    Acceptance, Answer, Ask, FOUNDERS, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, Standing, Welcome,
 };
 use super::refusal::{Refusal, VERSIONS};
 use super::rules::{Horizon, Rules};
@@ -31,7 +31,7 @@ pub(crate) struct Identity {
     /// The id of this node.
     pub(crate) node_id: u64,
     /// Ids of the configured members, which may found the cluster.
-    founders: Arc<[u64]>,
+    founders: Arc<BTreeSet<u64>>,
     /// Term and last index of this node. The rules for peers' messages refuse terms and indexes
     /// that are far beyond them.
     pub(crate) horizon: Arc<Horizon>,
@@ -51,7 +51,7 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new(cluster_id: &str, node_id: u64, members: &[u64]) -> Identity {
-        let (cluster_id, founders) = (cluster_id.into(), members.into());
+        let (cluster_id, founders) = (cluster_id.into(), Arc::new(members.iter().copied().collect()));
         let (horizon, cluster, host) = (Arc::default(), Arc::default(), Host::Machine);
         Identity {
             cluster_id,
@@ -97,10 +97,12 @@ impl Identity {
         }
     }
 
-    /// This node's program and preference as leader, as numbered fields of a hello or a welcome.
+    /// This node's program, preference as leader and founders, as numbered fields of a hello or a
+    /// welcome.
     fn more(&self) -> Vec<(u16, Vec<u8>)> {
         let program = codec::encode(self.cluster.program());
-        vec![(PROGRAM, program), (LEADER_PRIORITY, vec![self.leader_priority])]
+        let founders = (!self.joins).then(|| (FOUNDERS, codec::encode(&*self.founders)));
+        [(PROGRAM, program), (LEADER_PRIORITY, vec![self.leader_priority])].into_iter().chain(founders).collect()
     }
 
     fn accepted(&self, hello: &Hello) -> Acceptance {
@@ -193,7 +195,7 @@ impl Identity {
     /// knows any.
     fn known_ids(&self) -> BTreeSet<u64> {
         let known = self.cluster.member_ids();
-        if known.is_empty() { self.founders.iter().copied().collect() } else { known }
+        if known.is_empty() { (*self.founders).clone() } else { known }
     }
 
     /// Refusal of a member with which this node cannot work, for example because of its version;
@@ -278,21 +280,20 @@ pub(crate) struct PeerRejection {
     words: String,
 }
 
-/// Reads the facts that a peer told of itself: its program and its preference as leader are in the
-/// numbered fields `more`.
+/// Reads the facts that a peer told of itself: its program, its preference as leader and its
+/// configured members are in the numbered fields `more`.
 fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> PeerFacts {
-    let priority = more.iter().find(|(number, _)| *number == LEADER_PRIORITY);
-    let leader_priority = priority.and_then(|(_, value)| value.first().copied());
-    PeerFacts { incarnation, program: program(more), leader_priority }
+    let field = |number| more.iter().find(|(other, _)| *other == number).map(|(_, value)| value.as_slice());
+    let leader_priority = field(LEADER_PRIORITY).and_then(|value| value.first().copied());
+    let founders = field(FOUNDERS).and_then(|value| codec::decode_short(value).ok());
+    PeerFacts { incarnation, program: field(PROGRAM).and_then(program), leader_priority, founders }
 }
 
 /// Largest accepted size in bytes of the version of a peer's program.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// Reads which program a peer runs from the numbered fields of its hello or welcome; `None` if the
-/// field is missing or malformed.
-fn program(more: &[(u16, Vec<u8>)]) -> Option<Program> {
-    let (_, record) = more.iter().find(|(number, _)| *number == PROGRAM)?;
+/// Reads the record of the program that a peer runs; `None` if it is malformed.
+fn program(record: &[u8]) -> Option<Program> {
     let program: Program = codec::decode_short(record).ok()?;
     let Program { version, levels } = &program;
     let printable = version.len() <= VERSION_BYTES_MAX && version.bytes().all(|byte| byte.is_ascii_graphic());
@@ -661,7 +662,7 @@ mod tests {
         let hello = behind.hello(2, Lane::Append);
         assert_eq!(ahead.refusal(&hello), None);
         assert_eq!(behind.agrees(&ahead.accepted(&hello)), Ok(()));
-        assert_eq!(program(&hello.more), Some(behind.cluster.program().clone()));
+        assert_eq!(said(0, &hello.more).program, Some(behind.cluster.program().clone()));
         // A program that does not know the level hears which one to start, and its node ends.
         let (refusal, logged) = ahead.refusal(&old.hello(2, Lane::Append)).unwrap();
         assert!(

@@ -58,6 +58,10 @@ pub(crate) const PROGRAM: u16 = 1;
 /// Number of the field in `more` with the preference for a node as leader: one byte, 0 to 100.
 pub(crate) const LEADER_PRIORITY: u16 = 2;
 
+/// Number of the field in `more` with the ids of the configured members, which may found the
+/// cluster. A node that is to join an existing cluster does not send it.
+pub(crate) const FOUNDERS: u16 = 3;
+
 /// The first frame on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Hello {

@@ -186,8 +186,12 @@ pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
 /// that was not acquired.
 pub(crate) fn of_simple(problem: Problem, identities: &[Identity], state: &State, path: &ZPath) -> Problem {
     match simple(state, path).filter(|_| shows(identities, state, path)) {
+        Some(SimpleHolder { session: None, .. }) => problem.because(
+            "a znode is in the way that is no simple lock, for example the directory of a lock with a queue: either \
+             all clients of a lock use simple locks, or none does",
+        ),
         Some(holder) => {
-            let session = holder.session.map_or_else(|| "a znode of no session".into(), |id| format!("session {id}"));
+            let session = holder.session.map_or_else(String::new, |id| format!("session {id}"));
             let client = holder.client.map(|client| format!(" ({client})")).unwrap_or_default();
             let (owner, token) = (holder.owner, holder.fencing_token);
             problem.because(&format!("the lock is held by {session} {owner:?}{client}, with token {token}"))

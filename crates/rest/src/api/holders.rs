@@ -153,6 +153,13 @@ pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
     }
 }
 
+/// Returns the problem (400) of a path that cannot be a ticket's, because of its last name.
+pub(crate) fn no_ticket() -> Problem {
+    let why = "this path is no ticket: the last name of a ticket's path ends with ten digits, as `ticket` in the \
+               answer to an acquire shows; of a lock itself ask /v1/locks";
+    Problem::bad("ticket", why)
+}
+
 /// Formats a holder, as in `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with
 /// token 15`.
 fn in_words(holder: &Contender, state: &State) -> String {

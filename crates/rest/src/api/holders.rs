@@ -129,11 +129,15 @@ pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &Stat
     let is_held = first(identities, state, lock);
     let words = match &is_held {
         Some(holder) => {
-            format!("this session holds the lock in no such way; it is held by {}", in_words(holder, state))
+            format!(
+                "this session does not hold the lock, or not with the mode, owner or fencing_token of the request; it \
+                 is held by {}",
+                in_words(holder, state)
+            )
         }
         None => "this session does not hold the lock".into(),
     };
-    let words = format!("{words}. What waits is given back by its ticket");
+    let words = format!("{words}. To leave the queue of a lock, release the waiting ticket by its path");
     let problem = problem.because(&words);
     match is_held {
         Some(holder) => problem.held_by(holder),

@@ -350,8 +350,8 @@ impl From<znode::Error> for Problem {
     }
 }
 
-/// Returns the detail text for an error of the state machine. Errors about sessions get a text with
-/// advice for HTTP clients.
+/// Returns the detail text for an error of the state machine. Errors about sessions, and about
+/// children of ephemeral znodes, get a text with advice for HTTP clients.
 fn words(error: znode::Error) -> String {
     match error {
         znode::Error::SessionRequired => {
@@ -362,6 +362,11 @@ fn words(error: znode::Error) -> String {
         znode::Error::SessionExpired => {
             "the session was closed, has expired or never was: open another one; the locks and \
             ephemeral znodes of this one are lost"
+                .to_owned()
+        }
+        znode::Error::NoChildrenForEphemerals => {
+            "this is an ephemeral znode, such as a simple lock has: it can have no children, and so no queue of a \
+            lock. Either all clients of a lock use simple locks, or none does"
                 .to_owned()
         }
         error => error.to_string(),

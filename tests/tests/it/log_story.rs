@@ -112,7 +112,8 @@ async fn force(reader: &mut Reader, cluster: &Cluster, leader: u64) {
     }
 }
 
-/// Kills the leader by SIGKILL, and starts it again.
+/// Kills the leader by SIGKILL, and starts it again. Checks that the node does not repeat lines
+/// about what it applies from its log.
 async fn kill(reader: &mut Reader, cluster: &mut Cluster, leader: u64) -> u64 {
     reader.turn_the_page(cluster);
     cluster.kill(leader);
@@ -131,6 +132,8 @@ async fn kill(reader: &mut Reader, cluster: &mut Cluster, leader: u64) -> u64 {
     cluster.all_ready().await;
     reader.tells(cluster, leader, "started", &[is("data", "found")]).await;
     reader.tells(cluster, leader, "ready", &[]).await;
+    let again = reader.lines(cluster, leader, "a lock was taken from its session", &[]);
+    assert!(again.is_empty(), "an entry that was in the log before the start is logged again: {again:#?}");
     for id in left {
         reader.tells(cluster, id, "peer reachable", &[is("peer", leader)]).await;
     }

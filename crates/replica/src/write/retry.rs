@@ -19,7 +19,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// answer.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-const OUT_OF_TOUCH: &str = "no quorum: this node has heard no leader for longer than an election takes";
+const OUT_OF_TOUCH: &str =
+    "no quorum: for longer than an election takes, no leader is heard, or this leader has lost its quorum";
 
 /// Retries of a call that needs a leader, as long as the tries certainly changed nothing. Pauses
 /// grow, so that thousands of callers that wait for an election leave the processor to the

@@ -129,11 +129,15 @@ pub(crate) fn not_holder(problem: Problem, identities: &[Identity], state: &Stat
     let is_held = first(identities, state, lock);
     let words = match &is_held {
         Some(holder) => {
-            format!("this session holds the lock in no such way; it is held by {}", in_words(holder, state))
+            format!(
+                "this session does not hold the lock, or not with the mode, owner or fencing_token of the request; it \
+                 is held by {}",
+                in_words(holder, state)
+            )
         }
         None => "this session does not hold the lock".into(),
     };
-    let words = format!("{words}. What waits is given back by its ticket");
+    let words = format!("{words}. To leave the queue of a lock, release the waiting ticket by its path");
     let problem = problem.because(&words);
     match is_held {
         Some(holder) => problem.held_by(holder),
@@ -151,6 +155,13 @@ pub(crate) fn not_owner(problem: Problem, owner: Option<SessionId>) -> Problem {
              /v1/locks and the lock's path, and a persistent znode is deleted with its data by DELETE of /v1/znodes",
         ),
     }
+}
+
+/// Returns the problem (400) of a path that cannot be a ticket's, because of its last name.
+pub(crate) fn no_ticket() -> Problem {
+    let why = "this path is no ticket: the last name of a ticket's path ends with ten digits, as `ticket` in the \
+               answer to an acquire shows; of a lock itself ask /v1/locks";
+    Problem::bad("ticket", why)
 }
 
 /// Formats a holder, as in `session 12 "nightly" (web-1, pid 71, backup, 10.0.0.7) for 12 s, with
@@ -186,8 +197,12 @@ pub(crate) fn simple(state: &State, path: &ZPath) -> Option<SimpleHolder> {
 /// that was not acquired.
 pub(crate) fn of_simple(problem: Problem, identities: &[Identity], state: &State, path: &ZPath) -> Problem {
     match simple(state, path).filter(|_| shows(identities, state, path)) {
+        Some(SimpleHolder { session: None, .. }) => problem.because(
+            "a znode is in the way that is no simple lock, for example the directory of a lock with a queue: either \
+             all clients of a lock use simple locks, or none does",
+        ),
         Some(holder) => {
-            let session = holder.session.map_or_else(|| "a znode of no session".into(), |id| format!("session {id}"));
+            let session = holder.session.map_or_else(String::new, |id| format!("session {id}"));
             let client = holder.client.map(|client| format!(" ({client})")).unwrap_or_default();
             let (owner, token) = (holder.owner, holder.fencing_token);
             problem.because(&format!("the lock is held by {session} {owner:?}{client}, with token {token}"))

@@ -14,6 +14,7 @@ use znode::{Error, Identity, LockSettings, SessionId, State, ZPath};
 use crate::api::acquire::{Standing, held, shown_held, shown_waiting, standing, until};
 use crate::api::convert;
 use crate::api::history;
+use crate::api::holders;
 use crate::api::mixed_clients;
 use crate::api::settings;
 use crate::http::heartbeat::Heartbeat;
@@ -32,7 +33,7 @@ pub(crate) const ROUTES: &[Route] = &[
         rules: &["not a znode path", "not a cursor of this node"],
         ..route!(list)
     },
-    Route { reads: true, problems: &[&[TicketGone]], ..route!(ticket) },
+    Route { reads: true, problems: &[&[TicketGone]], rules: &["is no ticket"], ..route!(ticket) },
 ];
 
 words!(UntilWord, ["held", "revoked"]);
@@ -284,6 +285,7 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let zxid = state.last_zxid();
     let status = lock::status(&state, &ticket).map_err(|error| match error {
         Error::NoNode => history::ticket_gone_for(&call.identities, &state, &ticket),
+        Error::BadArguments => holders::no_ticket().at(&ticket, zxid),
         error => Problem::from(error).at(&ticket, zxid),
     })?;
     // Only the ticket's owner gets `safe_for_ms`, because only its requests keep the session alive.

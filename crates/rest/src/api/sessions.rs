@@ -10,7 +10,7 @@ use zlock_client::api::{
     ClientDetails, Deletion, KeepAlive, Millis, NewSession, OpenSession, SessionInfo, SessionKey, SessionList,
     ZnodePath,
 };
-use znode::{ClientInfo, Identity, Op, Reply, SUPER, Session, SessionId, State, ZPath};
+use znode::{ClientInfo, Error, Identity, Op, Reply, SUPER, Session, SessionId, State, ZPath};
 
 use crate::api::convert;
 use crate::api::history;
@@ -65,7 +65,10 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
     let texts =
         [("label", wish.label.len()), ("client.host", client.host.len()), ("client.program", client.program.len())];
     let op = Op::OpenSession { secret_hash: secret_hash(&key), timeout_ms, label: wish.label, address, client };
-    let opened = call.propose(op).await.map_err(|problem| problem.naming(&call.door.replica.state(), &texts));
+    let opened = call.propose(op).await.map_err(|problem| match problem.is(Error::SessionRequired) {
+        true => problem.because("`Idempotency-Key` needs a session, and this request opens one: leave the header out"),
+        false => problem.naming(&call.door.replica.state(), &texts),
+    });
     let (zxid, Reply::SessionOpened { session, timeout_ms }) = opened? else {
         return Err(Problem::internal("an open was not answered as one"));
     };

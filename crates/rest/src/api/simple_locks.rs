@@ -40,7 +40,7 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         in_session: true,
         problems: &[&[NoNode]],
-        rules: &["who took it", "a release depends on the lock that it gives back"],
+        rules: &["give the owner of the acquire", "a release depends on the lock that it gives back"],
         ..route!(release)
     },
 ];
@@ -152,7 +152,9 @@ pub(crate) async fn release(mut call: Call) -> Answer {
     let zxid = match (token, owner) {
         (Some(token), _) => delete(&mut call, path, FencingToken(token)).await?,
         (None, owner @ Some(_)) => give_back(&call, path, owner).await?,
-        (None, None) => return Err(Problem::bad("owner", "who took it")),
+        (None, None) => {
+            return Err(Problem::bad("owner", "it is missing: give the owner of the acquire, or fencing_token"));
+        }
     };
     Ok(json(StatusCode::OK, zxid, &Release { holds: 0, zxid: zxid.0 }))
 }

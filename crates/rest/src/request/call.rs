@@ -340,7 +340,20 @@ impl Call {
         let applied = self.door.replica.propose(request, deadline).await?;
         match applied.reply {
             Ok(reply) => Ok((applied.zxid, reply)),
-            Err(refusal) => Err(Problem::refused(refusal, applied.zxid)),
+            Err(refusal) => Err(self.of_a_key_alone(Problem::refused(refusal, applied.zxid))),
+        }
+    }
+
+    /// Names the header `Idempotency-Key` in the problem `session-required` of a request that has
+    /// this header and no session. Other problems are returned unchanged.
+    fn of_a_key_alone(&self, problem: Problem) -> Problem {
+        let is_alone = self.caller.key.is_some() && self.caller.credential.is_none();
+        match is_alone && problem.is(Error::SessionRequired) {
+            true => problem.because(
+                "`Idempotency-Key` needs a session: send the header Zlock-Session-Key with it, whose value is the \
+                 `session_key` in the answer to POST /v1/sessions, or leave `Idempotency-Key` out",
+            ),
+            false => problem,
         }
     }
 }

@@ -93,7 +93,7 @@ impl Settings {
         let members = &self.replica.members;
         let refused = |message: String| Err(ConfigError::Contradiction(message));
         if self.replica.node_id == 0 {
-            return refused("node.id is missing: give this node's id, 1 or more".to_owned());
+            return refused("node.id is missing or 0: give this node's id, 1 or more".to_owned());
         }
         if members.is_empty() {
             return refused("node.members is missing: list every node's id, peer_addr and http_addr".to_owned());

@@ -141,6 +141,7 @@ fn a_filter_that_would_mute_the_log_is_refused_with_what_there_is() {
 #[test]
 fn contradictions_are_refused() {
     refused("", "node.id is missing");
+    refused("node.id = 0", "node.id is missing or 0: give this node's id, 1 or more");
     refused("node.id = 1", "node.members is missing");
     refused(&THREE.replace("node.id = 2", "node.id = 9"), "node.id 9 is not among the members");
     refused(&THREE.replace("id = 3", "id = 1"), "the id 1 is 0 or there twice");

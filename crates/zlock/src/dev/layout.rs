@@ -54,18 +54,13 @@ pub(super) struct Layout {
 impl Layout {
     /// Reads the layout in `dir`, or creates one. For `nodes` and `base_port`, `None` means the
     /// value of the existing layout, or the default for a new one. A value that differs from the
-    /// existing layout is an error.
+    /// existing layout is an error. Nothing is written for a new layout with a port that is used.
     pub(super) fn open_or_make(dir: &Path, nodes: Option<u64>, base_port: Option<u16>) -> Result<Layout, String> {
-        std::fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        if !config_file(dir, 1).exists() {
+            return Layout::make(dir, addrs(nodes.unwrap_or(NODES), base_port.unwrap_or(BASE_PORT))?);
+        }
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
         let first = config_file(&dir, 1);
-        if !first.exists() {
-            let addrs = addrs(nodes.unwrap_or(NODES), base_port.unwrap_or(BASE_PORT))?;
-            let made = |(id, [http, peer, zookeeper]): (u64, [String; 3])| node(&dir, id, http, peer, Some(zookeeper));
-            let layout = Layout { nodes: (1..).zip(addrs).map(made).collect() };
-            layout.write()?;
-            return Ok(layout);
-        }
         let settings = config::load(Some(&first), []).map_err(|error| error.to_string())?;
         let mut nodes_found = Vec::new();
         for (id, member) in (1..).zip(settings.replica.members) {
@@ -89,6 +84,19 @@ impl Layout {
             )),
             _ => Ok(layout),
         }
+    }
+
+    /// Creates a layout with these addresses, after a check that all of them are free.
+    fn make(dir: &Path, addrs: Vec<[String; 3]>) -> Result<Layout, String> {
+        let layout = |dir: &Path| {
+            let made = |(id, [http, peer, zookeeper]): (u64, [String; 3])| node(dir, id, http, peer, Some(zookeeper));
+            Layout { nodes: (1..).zip(addrs.clone()).map(made).collect() }
+        };
+        layout(dir).check_ports_are_free()?;
+        std::fs::create_dir_all(dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        let layout = layout(&dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?);
+        layout.write()?;
+        Ok(layout)
     }
 
     /// Returns the node with this id.
@@ -202,11 +210,24 @@ mod tests {
     #[test]
     fn a_layout_is_not_changed_in_passing() {
         let dir = tempfile::tempdir().unwrap();
-        Layout::open_or_make(dir.path(), Some(1), Some(7501)).unwrap();
+        let made = Layout::open_or_make(dir.path(), Some(1), Some(0)).unwrap();
+        let addr = &made.nodes[0].http_addr;
+        let port: u16 = addr.rsplit_once(':').unwrap().1.parse().unwrap();
         let error = |nodes, port| Layout::open_or_make(dir.path(), nodes, port).err().unwrap();
         assert!(error(Some(3), None).contains("holds a cluster of 1 nodes, not 3"));
-        assert!(error(None, Some(7601)).contains("whose node 1 is at 127.0.0.1:7501"));
-        assert!(Layout::open_or_make(dir.path(), Some(1), Some(7501)).is_ok());
+        assert!(error(None, Some(port - 1)).contains(&format!("whose node 1 is at {addr}")));
+        assert!(Layout::open_or_make(dir.path(), Some(1), Some(port)).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_layout_whose_port_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let used = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = used.local_addr().unwrap().port();
+        let error = Layout::open_or_make(&data, Some(1), Some(port)).err().unwrap();
+        assert!(error.contains(&format!("node 1 cannot listen on 127.0.0.1:{port}")), "{error}");
+        assert!(!data.exists());
     }
 
     #[test]

@@ -52,10 +52,11 @@ pub(super) async fn acquire(
         Some(wait) if !wait.is_zero() => format!("was not free within {}", words_of(*wait)),
         _ => "is not free".to_owned(),
     };
-    let holder = tokio::time::timeout(GOODBYE, holder(&context.client, &path, simple)).await.ok().flatten();
-    let held = holder.map(|holder| format!(": held by {holder}")).unwrap_or_default();
+    let obstacle = tokio::time::timeout(GOODBYE, obstacle(&context.client, &path, simple)).await.ok().flatten();
+    let shown = if obstacle.as_deref() == Some(NO_SIMPLE_LOCK) { "the znode" } else { "who has it" };
+    let obstacle = obstacle.map(|obstacle| format!(": {obstacle}")).unwrap_or_default();
     let look = if simple { "get" } else { "locks" };
-    let line = format!("{path} {when}{held}; `zlock {look} {path}` shows who has it");
+    let line = format!("{path} {when}{obstacle}; `zlock {look} {path}` shows {shown}");
     Err(Failure::refused(line).with_code(code))
 }
 
@@ -64,14 +65,21 @@ pub(super) fn words_of(time: Duration) -> String {
     Millis::from(time).to_string()
 }
 
-/// Describes the other client that holds the lock, with the time since its grant. `None` when the
-/// holder is unknown, or the lock is free by now.
-async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
+/// Words for a znode without a session at the path of a simple lock.
+const NO_SIMPLE_LOCK: &str = "a znode is in the way that is no simple lock, for example the directory of a lock with a \
+     queue: either all clients of a lock use --simple, or none does";
+
+/// Describes the other client that holds the lock, with the time since its grant, or a znode that
+/// is no simple lock. `None` when the holder is unknown, or the lock is free by now.
+async fn obstacle(client: &Client, path: &str, simple: bool) -> Option<String> {
     // This client itself may hold the lock already, while the answer to its acquire is under way.
     let own = client.session_id().await.ok()?;
     let is_other = |session: Option<u64>| session != Some(own);
     let (ticket, words) = if simple {
         let holder = client.simple_lock(path).holder().await.ok()?.filter(|holder| is_other(holder.session))?;
+        if holder.session.is_none() {
+            return Some(NO_SIMPLE_LOCK.to_owned());
+        }
         let words = words_of_holder(holder.session, &holder.owner, holder.client.as_ref(), holder.granted_at_ms);
         (path.to_owned(), words)
     } else {
@@ -84,7 +92,7 @@ async fn holder(client: &Client, path: &str, simple: bool) -> Option<String> {
     // `ZLOCK_TICKET` is set if this process itself runs under another `zlock lock`. If that process
     // holds the lock, this is a deadlock.
     let is_own = std::env::var("ZLOCK_TICKET").is_ok_and(|own| own == ticket);
-    Some(words + if is_own { ", which runs this command and waits for its end" } else { "" })
+    Some(format!("held by {words}") + if is_own { ", which runs this command and waits for its end" } else { "" })
 }
 
 /// Describes a holder, as in `session 7 (backup; web-1, pid 71, zlock) for 3s`. Unknown parts are
@@ -97,12 +105,12 @@ pub(crate) fn words_of_holder(session: Option<u64>, label: &str, client: Option<
     format!("{session}{known} for {}", since(at_ms))
 }
 
-/// Prints the holder of the lock once, as soon as it is known.
+/// Prints the obstacle once, as soon as it is known.
 async fn say_what_it_waits_for(client: &Client, path: &str, simple: bool) {
     loop {
         tokio::time::sleep(PATIENCE).await;
-        if let Some(holder) = holder(client, path, simple).await {
-            say(&format!("zlock: waiting for {}, held by {holder}", plain(path)));
+        if let Some(obstacle) = obstacle(client, path, simple).await {
+            say(&format!("zlock: waiting for {}, {obstacle}", plain(path)));
             std::future::pending::<()>().await;
         }
     }

@@ -44,6 +44,13 @@ for path, item in document["paths"].items():
             if "example" in content and content["schema"].get("format") != "binary":
                 check(path, content["schema"], content["example"])
 print("== %d examples are what their schemas say" % count)
+schemas = document["components"]["schemas"]
+def permits(name, path):
+    return OAS31Validator(schemas[name]).is_valid(path)
+for path in ["/", "/a", "/a b/c", "/.a/...", "/a..", "/\u00fc"]:
+    assert permits("ZnodePath", path) and permits("PathInUrl", path) and permits("PathInUrl", path[1:] or path), path
+for path in ["//", "//a", "/a//b", "/a/", "/.", "/..", "/a/.", "/../a", "/a/./b", "/a\u0001", ""]:
+    assert not permits("ZnodePath", path) and not permits("PathInUrl", path), path
 """
 
 

@@ -36,7 +36,7 @@ pub struct ZnodeName(pub String);
 #[cfg(feature = "schema")]
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, min_length = 1, max_length = 1024,
-    pattern = r"^/(?!.*/{2})(?!(?:.*/)?\.{1,2}(?:/|$))(?:[ -~\u00a0-\ud7ff\uf900-\uffef]*[ -.0-~\u00a0-\ud7ff\uf900-\uffef])?$")]
+    pattern = r"^(?!.*/{2})/(?!(?:.*/)?\.{1,2}(?:/|$))(?:[ -~\u00a0-\ud7ff\uf900-\uffef]*[ -.0-~\u00a0-\ud7ff\uf900-\uffef])?$")]
 pub struct ZnodePath(pub String);
 
 /// The path of a znode after the route in a URL, with or without the first slash of the path. An
@@ -44,5 +44,5 @@ pub struct ZnodePath(pub String);
 #[cfg(feature = "schema")]
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, min_length = 1, max_length = 1024,
-    pattern = r"^/?(?!/)(?!.*/{2})(?!(?:.*/)?\.{1,2}(?:/|$))(?:[ -~\u00a0-\ud7ff\uf900-\uffef]*[ -.0-~\u00a0-\ud7ff\uf900-\uffef])?$")]
+    pattern = r"^(?!.*/{2})/?(?!(?:.*/)?\.{1,2}(?:/|$))(?:[ -~\u00a0-\ud7ff\uf900-\uffef]*[ -.0-~\u00a0-\ud7ff\uf900-\uffef])?$")]
 pub struct PathInUrl(pub String);

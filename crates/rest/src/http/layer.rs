@@ -37,7 +37,7 @@ pub(crate) async fn at_the_door(
     next: Next,
 ) -> Response {
     let arrival = Arrival(Instant::now());
-    if let Some(problem) = head_problem(&door.config, &request) {
+    if let Some(problem) = head_problem(&door.config, &times, &request) {
         return door.finish(problem.into_response());
     }
     // A foreign page's request must cause no work, not even a heartbeat.
@@ -158,7 +158,7 @@ impl Door {
     }
 }
 
-fn head_problem(config: &RestConfig, request: &Request) -> Option<Problem> {
+fn head_problem(config: &RestConfig, times: &RouteTimes, request: &Request) -> Option<Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     let uri_bytes = uri.path_and_query().map_or(0, |text| text.as_str().len());
     if uri_bytes > config.uri_bytes_max {
@@ -170,8 +170,11 @@ fn head_problem(config: &RestConfig, request: &Request) -> Option<Problem> {
         let detail = format!("at most {} headers and {} bytes of them", config.headers_max, config.header_bytes_max);
         return Some(Problem::new(ProblemType::HeadersTooLarge, detail));
     }
-    let unread = unread_condition(request.method(), uri.path(), headers)?;
-    Some(Problem::bad(unread.as_str(), format!("{} of this path does not take this header", request.method())))
+    let method = request.method();
+    let unread = unread_condition(method, uri.path(), headers)?;
+    // A request without an operation is answered with 404 or 405.
+    let has_operation = times.has(request.extensions().get::<MatchedPath>(), method);
+    has_operation.then(|| Problem::bad(unread.as_str(), format!("{method} of this path does not take this header")))
 }
 
 /// Headers that make a request conditional or ask for a part of the content. A route that does not

@@ -25,10 +25,19 @@ impl RouteTimes {
 
     /// Counts an answered request. A request for which the API has no operation is not counted.
     pub(crate) fn note(&self, path: Option<&MatchedPath>, method: &Method, time: Duration) {
-        let method = if method == Method::HEAD { &Method::GET } else { method };
-        let operations = path.and_then(|path| self.0.get(path.as_str()));
-        if let Some((_, durations)) = operations.and_then(|all| all.iter().find(|(of, _)| of == method)) {
+        if let Some(durations) = self.of(path, method) {
             durations.note(time);
         }
+    }
+
+    /// Returns true if the API has an operation with this path and method.
+    pub(crate) fn has(&self, path: Option<&MatchedPath>, method: &Method) -> bool {
+        self.of(path, method).is_some()
+    }
+
+    fn of(&self, path: Option<&MatchedPath>, method: &Method) -> Option<&Durations> {
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let operations = self.0.get(path?.as_str())?;
+        operations.iter().find(|(of, _)| of == method).map(|(_, durations)| &**durations)
     }
 }

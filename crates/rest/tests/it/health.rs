@@ -76,7 +76,7 @@ async fn a_node_that_is_not_ready_says_which_conditions_it_lacks() {
     assert_eq!(
         failed,
         [
-            "[-]recovered failed: it has not caught up with its log from before the start, or waits for its cluster (see its log)",
+            "[-]recovered failed: it has not caught up with its log from before the start, or waits for its cluster: its messages say which",
             quorum
         ]
     );

@@ -249,6 +249,11 @@ async fn a_condition_that_a_route_does_not_read_is_refused_by_name() {
             }
         }
     }
+    for (method, uri, status) in
+        [(Method::TRACE, "/v1/znodes/a", 405), (Method::PATCH, "/v1/txn", 405), (Method::GET, "/v1/znode/a", 404)]
+    {
+        node.call(method, uri, &[("if-match", "\"0\"")], b"").await.expect(status);
+    }
     let read = node.get("/v1/znodes/a").await.expect(200);
     assert_eq!((read.header("etag"), read.body["data"].as_str()), ("\"0\"", Some("")));
 }

@@ -324,7 +324,7 @@ impl Status {
             fail(
                 Readiness::Recovering,
                 is_behind,
-                "it has not caught up with its log from before the start, or waits for its cluster (see its log)",
+                "it has not caught up with its log from before the start, or waits for its cluster: its messages say which",
             ),
             fail(Readiness::DiskStalled, self.consensus.disk_watch.stalls(), "the disk does not answer"),
             fail(Readiness::NoQuorum, alone, "no leader is heard, or this leader has lost its quorum"),

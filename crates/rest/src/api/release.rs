@@ -14,6 +14,7 @@ use crate::openapi::examples::{TICKET, WAITING, ZXID};
 use crate::problem::Problem;
 use crate::request::access::shows;
 use crate::request::call::{Answer, Call, json};
+use crate::request::paths;
 use crate::route::{Route, route};
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -64,6 +65,11 @@ async fn give_back(call: &Call, op: Op, ticket: &ZPath, lock: &ZPath) -> Answer 
         () if problem.is(Error::NotOwner) && shows(&call.identities, state, lock) => {
             holders::not_owner(problem, state.owner_of(ticket))
         }
+        () if problem.is(Error::HandOverRefused) => problem.because(&format!(
+            "the ticket in `to` does not wait for the lock {lock}, or could not hold it beside its remaining holders; \
+             GET /v1/locks{} shows who waits",
+            paths::encode(lock)
+        )),
         () => history::of_ticket(problem, &call.identities, state, ticket),
     };
     propose(call, op, explained).await

@@ -72,7 +72,8 @@ async fn the_holder_says_who_is_next() {
     };
     let (from, to) = (text(&held, "ticket"), text(&named, "ticket"));
     hand_over(&third, from, to).await.expect_problem(403, "not-owner");
-    hand_over(&first, from, "/l/nobody-0000000009").await.expect_problem(409, "hand-over-refused");
+    let refused = hand_over(&first, from, "/l/nobody-0000000009").await.expect_problem(409, "hand-over-refused");
+    assert!(text(&refused, "detail").contains("GET /v1/locks/l shows who waits"), "{refused:?}");
     let wait = format!("/v1/tickets{to}?wait=20s");
     let (granted, given) = tokio::join!(node.get(&wait), hand_over(&first, from, to));
     assert_eq!((given.expect(200).body["holds"].clone(), text(&granted.expect(200), "ticket")), (json!(0), to));

@@ -153,7 +153,9 @@ impl Leadership {
     /// Advances the clock by which sessions expire. Returns the duties to begin now; `busy` has the
     /// duties that are under way already. Returns none if this node does not lead.
     fn tick_as_leader(&self, state: &State, busy: &HashSet<Duty>) -> Vec<Duty> {
-        let current = self.consensus.leading_term().map(|(term, followed)| (Term(term), followed));
+        // A leader that hands its leadership over refuses heartbeats, so it expires no session.
+        let listens = |term, followed| followed && !self.consensus.hands_over_in(term);
+        let current = self.consensus.leading_term().map(|(term, followed)| (Term(term), listens(term, followed)));
         let now = Instant::now();
         let mut sessions = self.consensus.sessions.lock();
         // Until the first entry of its own term is applied, a leader may not know of all sessions

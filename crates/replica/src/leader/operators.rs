@@ -92,8 +92,7 @@ impl Operators {
     }
 
     /// Carries an order out, and waits for its end until the deadline. A client that hangs up does
-    /// not stop the order: a leader that stopped halfway through a transfer of leadership would
-    /// accept no heartbeats any more.
+    /// not stop the order.
     async fn carry_out(&self, order: Order, term: u64, deadline: Instant) -> Result<OrderOutcome, OrderError> {
         let (operators, stopped) = (self.clone(), self.life.stopped());
         let carried_out = tokio::spawn(async move {

@@ -265,7 +265,7 @@ impl Consensus {
 
     /// Hands leadership over to the voter with the highest preference, and waits a short time for
     /// its election. Does nothing if no voter follows this node.
-    pub(crate) async fn give_leadership_away(&self) {
+    pub(crate) async fn give_leadership_away(self: &Arc<Self>) {
         let Some(term) = self.leader_term(&self.metrics()) else { return };
         if !self.hands_over_in(term) {
             let Some(successor) = self.successor(term) else { return };
@@ -281,13 +281,18 @@ impl Consensus {
     }
 
     /// Asks a member to take over from this leader of `term`. Returns true if Raft has begun the
-    /// transfer.
-    pub(crate) async fn hand_over_to(&self, successor: u64, term: u64) -> bool {
+    /// transfer. Goes on when the caller no longer waits, because a leader that stopped halfway
+    /// would accept no heartbeats any more.
+    pub(crate) async fn hand_over_to(self: &Arc<Self>, successor: u64, term: u64) -> bool {
         // Set before the successor can lead. Once it leads, it counts the time since each session's
         // last heartbeat, and this node must acknowledge no heartbeat.
         self.hands_over.store(term, Ordering::Release);
-        self.tell_ages(successor, term).await;
-        self.raft.trigger().transfer_leader(successor).await.is_ok()
+        let consensus = Arc::clone(self);
+        let begun = tokio::spawn(async move {
+            consensus.tell_ages(successor, term).await;
+            consensus.raft.trigger().transfer_leader(successor).await.is_ok()
+        });
+        begun.await.unwrap_or(false)
     }
 
     /// Tells the successor how long each session has been silent. If that fails, or if the

@@ -1,7 +1,11 @@
 //! Drained nodes, which leave leadership to other nodes, and the cluster's health while members are
 //! lost.
 
-use crate::ensemble::{Ensemble, eventually};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::ensemble::{Ensemble, eventually, open_session, soon};
 use replica::{Health, Part};
 
 /// Waits until a node other than `not` leads and no other node can have been elected. Returns its
@@ -43,6 +47,19 @@ async fn a_leader_that_is_drained_gives_leadership_away_and_does_so_again_when_i
     ensemble.node(second).set_drained(false).await;
     assert_eq!(other_leader(&ensemble, first).await, second);
     assert!(node.set_drained(false).await && !node.is_drained());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_whose_client_hangs_up_still_gives_leadership_away() {
+    let ensemble = Ensemble::started(3, |_| {}).await;
+    let first = ensemble.leader().await;
+    let node = ensemble.node(first);
+    let session = open_session(node, 60_000).await;
+    assert!(node.touch(session, soon()).await.is_ok());
+    // The drain is polled once and dropped, while the leader tells its successor about the session.
+    assert!(timeout(Duration::ZERO, node.set_drained(true)).await.is_err());
+    assert!(node.set_drained(false).await);
+    other_leader(&ensemble, first).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -101,6 +101,11 @@ impl Call {
         call.repeatable()
     }
 
+    /// Tells whether the call has an idempotency key.
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.headers.contains_key(headers::IDEMPOTENCY_KEY)
+    }
+
     /// Marks a call as harmless when done twice.
     pub(crate) fn repeatable(mut self) -> Call {
         self.repeat = Repeat::Safe;

@@ -79,19 +79,15 @@ impl OpenedSession {
             return Err(Error::session_lost("the session had ended before it was closed"));
         }
         let deadline = self.client.deadline().min(self.session.safe_until());
-        match self.session.heartbeat(&self.client.inner.transport, deadline).await {
-            // The answer of an earlier try was lost. In that case `judge` reports even a refusal as
-            // unknown, so one more heartbeat finds out.
-            Err(Error::Unknown { .. }) if !deadline.is_past() => {
-                self.session.heartbeat(&self.client.inner.transport, deadline).await
-            }
-            answered => answered,
-        }
+        self.session.heartbeat(&self.client.inner.transport, deadline).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use tokio::sync::watch;
 
     use crate::api::ProblemType;
@@ -133,5 +129,41 @@ mod tests {
         for expected in ["POST /v1/sessions", kept, "DELETE /v1/sessions/5", "POST /v1/sessions", kept] {
             assert_eq!(requests.recv().await.unwrap(), expected);
         }
+    }
+
+    /// Starts an imitated node. The outcome of the first request that begins with `prefix` is
+    /// unknown, and later ones are told that the session has ended.
+    async fn ended_behind_a_lost_answer(prefix: &'static str) -> String {
+        let lost = Arc::new(AtomicBool::new(true));
+        let (addr, _) = fake_node(move |request: String| {
+            let problem = |kind: ProblemType, status: u16, outcome| {
+                let uri = kind.uri();
+                format!(
+                    r#"{{"type":"{uri}","title":"T","status":{status},"detail":"d","outcome":"{outcome}","zxid":9}}"#
+                )
+            };
+            let answer = match request.as_str() {
+                "POST /v1/sessions" => SESSION.to_owned(),
+                _ if !request.starts_with(prefix) => {
+                    r#"{"session":5,"timeout_ms":60000,"safe_for_ms":58800}"#.to_owned()
+                }
+                _ if lost.swap(false, Ordering::Relaxed) => problem(ProblemType::Unknown, 504, "unknown"),
+                _ => problem(ProblemType::SessionExpired, 410, "refused"),
+            };
+            async move { answer }
+        })
+        .await;
+        addr
+    }
+
+    #[tokio::test]
+    async fn a_lost_answer_hides_no_end_of_the_session() {
+        let client = crate::Client::connect([ended_behind_a_lost_answer("DELETE").await]).await.unwrap();
+        client.open_session().await.unwrap().close().await.unwrap();
+
+        let client = crate::Client::connect([ended_behind_a_lost_answer("POST /v1/sessions/5/keepalive").await]).await;
+        let session = client.unwrap().open_session().await.unwrap();
+        assert_eq!(session.close().await.unwrap_err().code(), Some(ProblemType::SessionExpired));
+        assert_eq!(session.state(), SessionState::Lost);
     }
 }

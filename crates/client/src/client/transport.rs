@@ -121,7 +121,7 @@ impl Transport {
             }
             let index = self.endpoints().choose(call.prefer, failed, Moment::now(), |count| fastrand::usize(..count));
             let ending = self.attempt(index, call, left).await;
-            match judge(&self.pools[index].addr, ending, call.repeat, maybe_done) {
+            match judge(&self.pools[index].addr, ending, call.repeat, maybe_done && call.is_keyed()) {
                 Verdict::Done(answer) => {
                     self.endpoints().succeeded(index);
                     return Ok((answer, index));

@@ -35,8 +35,9 @@ pub(crate) enum Verdict {
 }
 
 /// Decides the next step after a try with the result `ending`. `addr` is the endpoint of the try.
-/// `maybe_done` is true if an earlier try of the call may have had an effect.
-pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, maybe_done: bool) -> Verdict {
+/// `key_maybe_used` is true if an earlier try may have had an effect under the call's idempotency
+/// key.
+pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, key_maybe_used: bool) -> Verdict {
     let undone = |reason: String, unreachable: bool| {
         let reason = format!("{addr}: {reason}");
         Verdict::Again { reason, maybe_done: false, unreachable, retry_after: None }
@@ -50,7 +51,7 @@ pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, maybe_done: bool
             let zxid = reply.zxid();
             Verdict::Done(Answer { body: reply.body, zxid, sent: reply.sent })
         }
-        Ending::Answered(reply) => problem(addr, &reply, repeat, maybe_done),
+        Ending::Answered(reply) => problem(addr, &reply, repeat, key_maybe_used),
     }
 }
 
@@ -61,7 +62,7 @@ fn lost(reason: String, repeat: Repeat) -> Verdict {
     }
 }
 
-fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdict {
+fn problem(addr: &str, reply: &Reply, repeat: Repeat, key_maybe_used: bool) -> Verdict {
     let Ok(problem) = serde_json::from_slice::<Problem>(&reply.body) else {
         // The answer comes from another program, such as a proxy, which may have passed the request
         // on to a node.
@@ -81,7 +82,7 @@ fn problem(addr: &str, reply: &Reply, repeat: Repeat, maybe_done: bool) -> Verdi
         }
         // The cluster forgot the results of the session's idempotency keys with the session, so the
         // effect of an earlier try is unknown.
-        (Outcome::Refused, Some(ProblemType::SessionExpired)) if maybe_done => {
+        (Outcome::Refused, Some(ProblemType::SessionExpired)) if key_maybe_used => {
             Verdict::Refused(Error::Unknown { reason: reason() })
         }
         (Outcome::Refused, _) => Verdict::Refused(Error::refused(problem)),
@@ -112,8 +113,8 @@ mod tests {
 
     /// Judges a try, and compares the verdict in words, such as `done` or `again, maybe done`.
     #[track_caller]
-    fn check(ending: Ending, repeat: Repeat, maybe_done: bool, expected: &str) {
-        let verdict = judge("a:1", ending, repeat, maybe_done);
+    fn check(ending: Ending, repeat: Repeat, key_maybe_used: bool, expected: &str) {
+        let verdict = judge("a:1", ending, repeat, key_maybe_used);
         let is = match &verdict {
             Verdict::Done(_) => "done",
             Verdict::Refused(Error::Refused { .. }) => "refused",

@@ -166,7 +166,7 @@ fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election
     // the wait.
     check_readable(identities, state, path)?;
     let contenders = lock::queue(state, path, 0, 0).map_or(0, |queue| queue.contenders);
-    let Some(leader) = lock::holder(state, path)? else {
+    let Some(leader) = leader(state, path)? else {
         let upto = "0.0".into();
         return Ok(Election { path: path.as_str().into(), candidates: contenders, leader: None, upto });
     };
@@ -187,9 +187,17 @@ fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election
     })
 }
 
+/// Returns the leader for observers; after the leader's session has expired, this leader during its
+/// lock-delay.
+fn leader(state: &State, path: &ZPath) -> Result<Option<QueueEntry>, Error> {
+    let first = || lock::queue(state, path, 0, 1).ok()?.entries.pop();
+    let lingering = || first().filter(|first| first.lingers_until_ms.is_some());
+    Ok(lock::holder(state, path)?.or_else(lingering))
+}
+
 /// Returns the watch for the next change of the leader or its value.
 fn to_watch(state: &State, path: &ZPath) -> WatchKey {
-    match lock::holder(state, path) {
+    match leader(state, path) {
         Ok(Some(leader)) => WatchKey::Node(leader.ticket),
         _ => WatchKey::Subtree(path.clone()),
     }

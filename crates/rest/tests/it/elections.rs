@@ -171,3 +171,17 @@ async fn nobody_proclaims_for_a_leader_but_itself() {
     proclaim(&leader, &ticket, &[]).await.expect_problem(412, "lock-not-held");
     assert_eq!(node.get("/v1/elections/e").await.expect(200).body["leader"]["ticket"], *waits);
 }
+
+#[tokio::test]
+async fn observers_see_an_expired_leader_during_its_lock_delay() {
+    let node = Node::start().await;
+    let opened = node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
+    let session = text(&opened, "session_key");
+    campaign(&node, session, "?label=a&lock_delay=60s").await.expect(200);
+    let observed = node.get("/v1/elections/e").await.expect(200);
+    // This lock has no delay, so its lock node is deleted when the session expires.
+    let other = node.acquire(session, "/other").await.expect(200);
+    let gone = format!("/v1/znodes{}?watch=exists&since={}&wait=15s", text(&other, "ticket"), other.zxid());
+    node.get(&gone).await.expect(200);
+    assert_eq!(node.get("/v1/elections/e").await.expect(200).body, observed.body);
+}

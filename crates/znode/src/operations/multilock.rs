@@ -17,7 +17,7 @@ use crate::entry::txn_outcome::WaitsFor;
 use crate::operations::acquire::QueueAdmission;
 use crate::operations::deadlock::Newcomer;
 use crate::state::locks::MultiLock;
-use crate::{Acquire, AcquireAll, Contender, Error, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath};
+use crate::{Acquire, AcquireAll, Error, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath};
 
 /// The most locks that one multi-lock may have. Bounds the work of a grant.
 const PARTS_MAX: usize = 64;
@@ -112,8 +112,7 @@ impl State {
         // The earlier request may have had the locks in another order, and so another first ticket.
         let ticket = self.ticket_of(id, lock, *mode, &wish.owner)?;
         let first = self.multi_of(&ticket, &self.tree()[&ticket])?.tickets[0].clone();
-        let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
-        self.tree()[&first].contender().is_some_and(counted).then_some(first)
+        self.counts_key(&first, key).then_some(first)
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {

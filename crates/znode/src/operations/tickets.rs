@@ -2,9 +2,11 @@
 //! answering an acquire with it.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::edits::context::Context;
 use crate::operations::readings;
+use crate::state::session::NamedKey;
 use crate::words::ticket_name::sequence_of;
 use crate::words::weight;
 use crate::{Acquire, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode};
@@ -77,20 +79,43 @@ impl State {
     /// The ticket of an earlier acquire with this idempotency key, so that this acquire is a retry;
     /// `None` if there is no such ticket.
     pub(crate) fn ticket_with(&self, id: SessionId, acquire: &Acquire, key: RequestKey) -> Option<ZPath> {
-        let Acquire { lock, mode, owner, .. } = acquire;
-        let ticket = if owner.is_empty() {
-            self.ticket_named(id, lock, *mode, key)
-        } else {
-            self.ticket_of(id, lock, *mode, owner)
-        };
-        let counted =
-            |contender: &Contender| contender.owner == *owner && contender.holds.iter().any(|hold| hold.key == key);
-        ticket.filter(|ticket| self.node(ticket).and_then(Znode::contender).is_some_and(counted))
+        self.ticket_of_key(id, &acquire.lock, acquire.mode, &acquire.owner, key)
     }
 
-    /// The ticket that has this idempotency key in its name.
-    pub(crate) fn ticket_named(&self, id: SessionId, lock: &ZPath, mode: LockMode, key: RequestKey) -> Option<ZPath> {
-        self.session(id)?.named.get(&(lock.clone(), mode.of_any_limit(), key)).cloned()
+    /// The ticket of an owner, or a ticket without owner, that has a hold with this idempotency
+    /// key.
+    pub(crate) fn ticket_of_key(
+        &self,
+        id: SessionId,
+        lock: &ZPath,
+        mode: LockMode,
+        owner: &str,
+        key: RequestKey,
+    ) -> Option<ZPath> {
+        let ticket = if owner.is_empty() {
+            self.sessions()[&id].named.get(&(lock.clone(), mode.of_any_limit(), key, Arc::default())).cloned()
+        } else {
+            self.ticket_of(id, lock, mode, owner)
+        };
+        ticket.filter(|ticket| self.counts_key(ticket, key))
+    }
+
+    /// Tells whether a ticket has a hold with this idempotency key.
+    pub(crate) fn counts_key(&self, ticket: &ZPath, key: RequestKey) -> bool {
+        let contender = self.node(ticket).and_then(Znode::contender);
+        contender.is_some_and(|contender| contender.holds.iter().any(|hold| hold.key == key))
+    }
+
+    /// The write ticket of a lock that has this idempotency key in its name and a hold with this
+    /// key, whatever its owner. Examines no more tickets than a search for a deadlock may examine.
+    pub(crate) fn writer_named(&self, id: SessionId, lock: &ZPath, key: RequestKey) -> Option<ZPath> {
+        let looks = self.limits().deadlock_looks();
+        let from: NamedKey = (lock.clone(), LockMode::Write, key, Arc::default());
+        let named = self.sessions()[&id].named.range((Bound::Included(from), Bound::Unbounded));
+        let mut writers = named
+            .take(looks as usize)
+            .take_while(|((of, mode, named, _), _)| (of, *mode, *named) == (lock, LockMode::Write, key));
+        writers.find(|(_, ticket)| self.counts_key(ticket, key)).map(|(_, ticket)| ticket.clone())
     }
 
     /// Checks that the path is that of a ticket of the session. Returns the session.

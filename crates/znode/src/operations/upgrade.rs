@@ -118,16 +118,13 @@ impl State {
     }
 
     /// The write ticket of an earlier upgrade with this idempotency key, so that this upgrade is a
-    /// retry. The write ticket is found by the owner of the read ticket, or by the key in its own
-    /// name if the read ticket is gone or has no owner.
+    /// retry. The write ticket is found by the owner of the read ticket, or only by the key in its
+    /// own name if the read ticket is gone.
     pub(crate) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<ZPath> {
         let lock = upgrade.ticket.parent()?;
-        let reader = self.node(&upgrade.ticket).and_then(Znode::contender);
-        let writer = match reader.filter(|reader| !reader.owner.is_empty()) {
-            Some(reader) => self.ticket_of(id, &lock, LockMode::Write, &reader.owner),
-            None => self.ticket_named(id, &lock, LockMode::Write, key),
-        }?;
-        let counted = |contender: &Contender| contender.holds.iter().any(|hold| hold.key == key);
-        self.node(&writer).and_then(Znode::contender).is_some_and(counted).then_some(writer)
+        match self.node(&upgrade.ticket).and_then(Znode::contender) {
+            Some(reader) => self.ticket_of_key(id, &lock, LockMode::Write, &reader.owner, key),
+            None => self.writer_named(id, &lock, key),
+        }
     }
 }

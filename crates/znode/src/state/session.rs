@@ -38,7 +38,7 @@ pub struct Session {
     /// The ticket of each owner (user of a lock within the session), so that another acquire by the
     /// owner adds a hold to it. Tickets without owner are not listed.
     pub(crate) tickets: OrdMap<TicketKey, ZPath>,
-    /// The tickets made by acquires, by the idempotency key in the name.
+    /// The tickets made by acquires, by the idempotency key in the name and the owner.
     pub(crate) named: OrdMap<NamedKey, ZPath>,
     /// The tickets that were acquired without idempotency key and owner, by their locks.
     pub(crate) keyless: OrdMap<ZPath, ZPath>,
@@ -48,8 +48,8 @@ pub struct Session {
 /// Key of an owner's ticket: the lock, the mode, and the owner.
 pub(crate) type TicketKey = (ZPath, LockMode, Arc<str>);
 
-/// Key of a ticket by its name: the lock, the mode, and the idempotency key in the name.
-pub(crate) type NamedKey = (ZPath, LockMode, RequestKey);
+/// Key of a ticket by its name: the lock, the mode, the idempotency key in the name, and the owner.
+pub(crate) type NamedKey = (ZPath, LockMode, RequestKey, Arc<str>);
 
 impl Session {
     /// The ephemeral znodes, sorted by path.
@@ -68,11 +68,12 @@ impl Session {
     pub(crate) fn own(&mut self, path: &ZPath, parent: &ZPath, contender: Option<&Contender>) {
         self.ephemerals.insert(path.clone());
         let Some(contender) = contender else { return };
-        if let Some(key) = named_key(path, parent, contender) {
+        let key = ticket_key(parent, contender);
+        if let Some(key) = named_key(path, &key) {
             self.named.insert(key, path.clone());
         }
         if !contender.owner.is_empty() {
-            self.tickets.insert(ticket_key(parent, contender), path.clone());
+            self.tickets.insert(key, path.clone());
         }
         if contender.keyless {
             self.keyless.insert(parent.clone(), path.clone());
@@ -86,11 +87,10 @@ impl Session {
         if contender.keyless {
             self.keyless.remove(parent);
         }
-        let named = named_key(path, parent, contender);
-        if let Some(key) = named.filter(|key| self.named.get(key) == Some(path)) {
+        let key = ticket_key(parent, contender);
+        if let Some(key) = named_key(path, &key) {
             self.named.remove(&key);
         }
-        let key = ticket_key(parent, contender);
         if self.tickets.get(&key) == Some(path) {
             self.tickets.remove(&key);
         }
@@ -104,12 +104,13 @@ impl Session {
 
 /// The key of a ticket in [`Session::tickets`].
 fn ticket_key(lock: &ZPath, contender: &Contender) -> TicketKey {
-    (lock.clone(), contender.mode.of_any_limit(), (*contender.owner).into())
+    let owner = if contender.owner.is_empty() { Arc::default() } else { (*contender.owner).into() };
+    (lock.clone(), contender.mode.of_any_limit(), owner)
 }
 
 /// The key of a ticket in [`Session::named`]; `Some` for every ticket that an acquire made.
-fn named_key(ticket: &ZPath, lock: &ZPath, contender: &Contender) -> Option<NamedKey> {
-    TicketName::parse(ticket.name()).map(|name| (lock.clone(), contender.mode.of_any_limit(), name.key))
+fn named_key(ticket: &ZPath, (lock, mode, owner): &TicketKey) -> Option<NamedKey> {
+    TicketName::parse(ticket.name()).map(|name| (lock.clone(), *mode, name.key, Arc::clone(owner)))
 }
 
 /// The record of an applied request that had an idempotency key.

@@ -165,10 +165,13 @@ impl State {
             let turn = queue.turn(&position);
             // One more waiter than may be overtaken is enough to see that the ticket is blocked.
             let before: Vec<_> = queue.waiters_before(Some(&turn)).take(OVERTAKEN_MAX + 1).collect();
-            let overtakes =
-                |at: &Position| self.multi_at(&lock, at).is_some_and(|other| may_be_overtaken(other, queue));
+            let parts = |(at, ticket): &(&Position, &Ticket)| {
+                let other = self.multi_at(&lock, at).filter(|other| may_be_overtaken(other, queue))?;
+                (ticket.origin == Origin::MultiLock).then_some(other.tickets.len())
+            };
+            let overtaken: Option<usize> = before.iter().map(parts).sum();
             before.len() <= OVERTAKEN_MAX
-                && before.iter().all(|(at, ticket)| ticket.origin == Origin::MultiLock && overtakes(at))
+                && overtaken.is_some_and(|parts| parts <= OVERTAKEN_PARTS_MAX)
                 && queue.fits(&position, part.demand)
         })
     }

@@ -47,8 +47,9 @@ impl Contender {
     pub(crate) fn release(&mut self) {
         self.released += 1;
         if self.released > RELEASED_MAX {
-            // The oldest hold is removed, because its acquire was answered first.
-            self.holds.remove(0);
+            // The oldest hold after the first one is removed, because its acquire was answered
+            // earlier than the others. A retry of the acquire that made the ticket finds the first.
+            self.holds.remove(1);
             self.released -= 1;
         }
     }

@@ -130,6 +130,47 @@ fn whether_a_waiter_may_overtake_depends_on_its_own_queue_alone() {
 }
 
 #[test]
+fn a_multi_lock_overtakes_no_more_parts_than_a_single_ticket() {
+    let mut world = World::default();
+    let session = world.open();
+    let acquire_all = |world: &mut World, locks: Vec<String>| {
+        let parts = locks.iter().map(|lock| (path(lock), LockMode::Exclusive)).collect();
+        let wish = AcquireAll { policy: Policy::Backfill, ..AcquireAll::new(parts) };
+        match world.apply(Some(session), Op::AcquireAll(wish)) {
+            Ok(Reply::Acquired { ticket, .. }) => ticket,
+            other => panic!("{other:?}"),
+        }
+    };
+    world.acquire(session, "/k", LockMode::Exclusive, 0);
+    for multi in 0..3 {
+        let free = (0..62).map(|lock| format!("/f{multi}-{lock}"));
+        acquire_all(&mut world, ["/k".into(), "/second".into()].into_iter().chain(free).collect());
+    }
+    let first = world.acquire(session, "/first", LockMode::Exclusive, 0);
+    let both = acquire_all(&mut world, vec!["/first".into(), "/second".into()]);
+    // Three multi-locks with 192 parts wait before it in the queue of `/second`.
+    world.apply(Some(session), Op::Release { ticket: first.into() }).unwrap();
+    assert!(world.token(&both).is_none());
+}
+
+#[test]
+fn a_retry_of_the_first_acquire_finds_its_ticket_after_many_releases() {
+    let mut world = World::default();
+    let session = world.open();
+    world.apply(None, Op::SetLimits(Limits { replies_max: 1, used_keys_max: 1, ..Limits::default() })).unwrap();
+    let acquire = || Op::Acquire(Acquire { owner: "o".into(), ..Acquire::new(path("/l"), LockMode::Exclusive) });
+    let keys_before = world.keys;
+    let Ok(Reply::Acquired { ticket, .. }) = world.apply(Some(session), acquire()) else { panic!("no ticket") };
+    for _ in 0..65 {
+        world.apply(Some(session), acquire()).unwrap();
+        world.apply(Some(session), Op::Release { ticket: ticket.clone().into() }).unwrap();
+    }
+    world.keys = keys_before;
+    world.apply(Some(session), acquire()).unwrap();
+    assert!(matches!(lock::status(&world.state, &ticket), Ok(LockStatus::Held { holds: 1, .. })));
+}
+
+#[test]
 fn the_first_who_holds_is_told_though_a_dead_one_lingers_before_it() {
     let mut world = World::default();
     let [dying, living] = [(); 2].map(|()| world.open());

@@ -244,7 +244,7 @@ impl Model {
         if let Some(lock) = &mut self.nodes.get_mut(&counting).unwrap().lock {
             lock.released += 1;
             if lock.released > RELEASED_MAX {
-                lock.holds.remove(0);
+                lock.holds.remove(1);
                 lock.released -= 1;
             }
             left = lock.holds.len() - lock.released;

@@ -197,7 +197,7 @@ keys! {
         name_bytes_max: size = replica.limits.name_bytes_max, "Largest size of one name in a znode's path.";
         label_bytes_max: size = replica.limits.label_bytes_max, "Largest size of each of these texts: the owner and the label in an acquire, and the label of a session.";
         children_max: count = replica.limits.children_max, "Largest number of children of one znode, holders and waiters of a lock included.";
-        waiters_max: count = replica.limits.waiters_max, "Largest number of contenders in one lock's queue: holders and waiters together.";
+        waiters_max: count = replica.limits.waiters_max, "Largest number of contenders in one lock's queue: holders and waiters together. Acquires above it are refused. Lock nodes that clients make with a plain create, as ZooKeeper's clients do, count, but are not refused.";
         znodes_max: count = replica.limits.znodes_max, "Largest number of znodes in the cluster.";
         state_bytes_max: size, basic = replica.limits.state_bytes_max, "Largest memory of the replicated state, by estimate: znodes, ACLs, sessions, locks, answers kept for repeated requests and all else. The last fifth is reserved for sessions and locks.";
         subtree_bytes_max: size = replica.limits.subtree_bytes_max, "Largest memory, by estimate, of one child of the root with all znodes below it; ephemeral znodes do not count. 0 means a fifth of limits.state_bytes_max.";

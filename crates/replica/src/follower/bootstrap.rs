@@ -17,7 +17,10 @@
 //!   its disk, one of these voters knows the term in which it did so, and one knows any newer
 //!   membership in which this node had a part. The node takes entries only from leaders of the
 //!   highest of these terms or later. It has no vote and stands for no election until it has
-//!   applied all entries that such a leader's log had when that leader answered.
+//!   applied all entries that such a leader's log had when that leader answered. This does not
+//!   cover an election that is still undecided: the node voted for a candidate, and the candidate's
+//!   request reaches its last voter only after that voter has answered this node. The request would
+//!   have to be on its way for longer than the node was away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

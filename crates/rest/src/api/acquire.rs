@@ -149,7 +149,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
     let path = wish.lock;
     // In an upgrade, a missing znode may be the reader's ticket instead of one of a used key.
     let is_upgrade = matches!(wish.op, Op::Upgrade(_));
-    let (heartbeat, mut waiter) = propose(&mut call, wish.op, &path, wish.keep)?;
+    let (heartbeat, mut waiter) = propose(&mut call, wish.op, &path, wish.keep).await?;
     let entered = enqueue(&call.door, &mut waiter, &path).await;
     let refused = |problem: Problem| {
         if problem.is(Error::BlockedByOwnSession) {
@@ -187,7 +187,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
 
 /// Proposes an acquire, and sends a heartbeat of its session in parallel. Dropping the returned
 /// [`Waiter`] withdraws the acquire, unless `keep` is true.
-pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
+pub(crate) async fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Result<(Heartbeat, Waiter), Problem> {
     let credential = call.caller.session()?;
     let attempt = new_attempt()?;
     let is_keyed = call.caller.key.is_some();
@@ -197,7 +197,8 @@ pub(crate) fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -> Resu
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
     let request = znode::Request { attempt, ..call.request(op) };
-    let mut waiter = Waiter::propose(&call.door, request, credential, lock.clone(), is_keyed, permit);
+    let pass = call.write_pass(&request, call.door.propose_deadline()).await?;
+    let mut waiter = Waiter::propose(&call.door, (request, pass), credential, lock.clone(), is_keyed, permit);
     if keep {
         waiter.stay();
     }

@@ -88,7 +88,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let parts = wish.parts.clone();
     let texts = [("label", wish.label.len()), ("owner", wish.owner.len())];
-    let (heartbeat, mut waiter) = propose(&mut call, Op::AcquireAll(wish), &first, keep)?;
+    let (heartbeat, mut waiter) = propose(&mut call, Op::AcquireAll(wish), &first, keep).await?;
     let entered = enqueue(&call.door, &mut waiter, &first).await;
     // The log has the contents of the body, so its memory is freed before a wait that may last
     // hours.
@@ -187,6 +187,9 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
 
 /// Converts the body to the state machine's operation that acquires a multi-lock.
 fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
+    if body.locks.len() > door.replica.state().limits().parts_max() {
+        return Err(Error::TooManyOps.into());
+    }
     let mut parts = Vec::with_capacity(body.locks.len());
     for (index, wish) in body.locks.into_iter().enumerate() {
         let path = paths::parse("path", &wish.path).map_err(|problem| problem.of_op(index))?;

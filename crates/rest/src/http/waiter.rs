@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use accept::WritePass;
 use replica::Consistency;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
@@ -54,10 +55,11 @@ const TRY: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(250);
 
 impl Waiter {
-    /// Proposes the acquire to the Raft log, in a task of its own.
+    /// Proposes the acquire to the Raft log, in a task of its own. The pass is kept until the
+    /// proposal has ended.
     pub(crate) fn propose(
         door: &Arc<Door>,
-        request: Request,
+        (request, pass): (Request, WritePass),
         credential: Credential,
         lock: ZPath,
         is_keyed: bool,
@@ -65,7 +67,10 @@ impl Waiter {
     ) -> Waiter {
         let attempt = request.attempt;
         let (replica, deadline) = (door.replica.clone(), door.propose_deadline());
-        let task = tokio::spawn(async move { replica.propose(request, deadline).await });
+        let task = tokio::spawn(async move {
+            let _pass = pass;
+            replica.propose(request, deadline).await
+        });
         Waiter {
             door: door.clone(),
             credential,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use accept::Waiting;
+use accept::{Waiting, WritePass};
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue};
@@ -174,12 +174,17 @@ impl Call {
 
     /// Reads the state with the request's parameter `consistency`; linearizable when it is missing.
     pub(crate) async fn read(&mut self) -> Result<Arc<State>, Problem> {
-        let consistency = match self.query.take("consistency")?.as_deref() {
-            None | Some("linearizable") => Consistency::Linearizable,
-            Some("local") => Consistency::Local { min_zxid: self.caller.min_zxid },
-            Some(_) => return Err(Problem::bad("consistency", "linearizable or local")),
-        };
+        let consistency = self.consistency()?;
         Ok(self.door.replica.read(consistency, self.door.read_deadline()).await?)
+    }
+
+    /// Takes the parameter `consistency`; linearizable when it is missing.
+    pub(crate) fn consistency(&mut self) -> Result<Consistency, Problem> {
+        match self.query.take("consistency")?.as_deref() {
+            None | Some("linearizable") => Ok(Consistency::Linearizable),
+            Some("local") => Ok(Consistency::Local { min_zxid: self.caller.min_zxid }),
+            Some(_) => Err(Problem::bad("consistency", "linearizable or local")),
+        }
     }
 
     /// Reads a state that includes the write at `zxid`, to show its result or to wait for a change.
@@ -334,14 +339,19 @@ impl Call {
     /// Proposes a write. Returns the zxid and the reply.
     pub(crate) async fn propose(&self, op: Op) -> Result<(Zxid, Reply), Problem> {
         let (request, deadline) = (self.request(op), self.door.propose_deadline());
-        let window = self.door.windows.enter(self.source(), request.bytes());
-        let window = tokio::time::timeout_at(deadline, window).await;
-        let _pass = window.map_err(|_| Problem::too_many(Bound::WritesOfAddress, "writes of your address"))?;
+        let _pass = self.write_pass(&request, deadline).await?;
         let applied = self.door.replica.propose(request, deadline).await?;
         match applied.reply {
             Ok(reply) => Ok((applied.zxid, reply)),
             Err(refusal) => Err(self.of_a_key_alone(Problem::refused(refusal, applied.zxid))),
         }
+    }
+
+    /// Waits until the client's address may have one more write under way.
+    pub(crate) async fn write_pass(&self, request: &znode::Request, deadline: Instant) -> Result<WritePass, Problem> {
+        let pass = self.door.windows.enter(self.source(), request.bytes());
+        let pass = tokio::time::timeout_at(deadline, pass).await;
+        pass.map_err(|_| Problem::too_many(Bound::WritesOfAddress, "writes of your address"))
     }
 
     /// Names the header `Idempotency-Key` in the problem `session-required` of a request that has

@@ -167,7 +167,9 @@ async fn a_malformed_multi_lock_is_refused_by_the_lock_that_is_wrong() {
         assert_eq!(refused.body["op_index"], index, "{}", refused.body);
     }
     let many: Vec<Value> = (0..65).map(|index| json!({"path": format!("/x{index}")})).collect();
+    let before = node.replica.state().last_zxid();
     acquire(&node, &session, "", json!({ "locks": many })).await.expect_problem(413, "too-many-operations");
+    assert_eq!(node.replica.state().last_zxid(), before, "the node refuses it without the log");
 }
 
 #[tokio::test]

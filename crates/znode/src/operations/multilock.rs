@@ -19,9 +19,6 @@ use crate::operations::deadlock::Newcomer;
 use crate::state::locks::MultiLock;
 use crate::{Acquire, AcquireAll, Error, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath};
 
-/// The most locks that one multi-lock may have. Bounds the work of a grant.
-const PARTS_MAX: usize = 64;
-
 impl State {
     pub(crate) fn acquire_all(&mut self, wish: &AcquireAll, effects: &mut Effects) -> Result<Reply, Refusal> {
         let id = effects.context.session.ok_or(Error::SessionRequired)?;
@@ -116,7 +113,7 @@ impl State {
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
-        if wish.parts.len() > PARTS_MAX.min(self.limits().ops_max as usize) {
+        if wish.parts.len() > self.limits().parts_max() {
             return Err(Error::TooManyOps.into());
         }
         if wish.parts.is_empty() {

@@ -113,6 +113,9 @@ impl Limits {
     /// that is kept.
     pub const LOOKS_MOST: u32 = 1024;
 
+    /// Largest number of locks of a multi-lock if `ops_max` permits it. Bounds the work of a grant.
+    pub const PARTS_MOST: u32 = 64;
+
     /// Divisor of `state_bytes_max`: one fifth is reserved for sessions and what they own.
     pub const RESERVE_PART: u64 = 5;
 
@@ -120,6 +123,11 @@ impl Limits {
     /// made.
     pub fn plain_bytes_max(&self) -> u64 {
         self.state_bytes_max - self.state_bytes_max / Self::RESERVE_PART
+    }
+
+    /// Largest number of locks of a multi-lock.
+    pub fn parts_max(&self) -> usize {
+        self.ops_max.min(Self::PARTS_MOST) as usize
     }
 
     pub(crate) fn deadlock_looks(&self) -> u32 {

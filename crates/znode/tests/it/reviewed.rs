@@ -154,7 +154,7 @@ fn a_multi_lock_overtakes_no_more_parts_than_a_single_ticket() {
 }
 
 #[test]
-fn a_retry_of_the_first_acquire_finds_its_ticket_after_many_releases() {
+fn a_retry_finds_its_ticket_after_many_releases() {
     let mut world = World::default();
     let session = world.open();
     world.apply(None, Op::SetLimits(Limits { replies_max: 1, used_keys_max: 1, ..Limits::default() })).unwrap();

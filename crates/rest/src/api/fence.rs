@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::{HeaderName, StatusCode};
 use replica::Consistency;
 use zlock_client::api::ProblemType::Fenced;
 use zlock_client::api::{ProblemType, ZnodePath, headers};
 use znode::{Credential, FencingToken, Identity, ZPath, lock};
 
+use crate::http::layer::CONDITIONS;
 use crate::problem::Problem;
 use crate::request::access::check_readable;
 use crate::request::call::{Answer, WithBody, empty, pass_over};
@@ -35,7 +36,12 @@ pub(crate) const ROUTES: &[Route] = &[Route { problems: &[&[Fenced]], ..route!(c
         (status = 403,
             description = "No present holder of the lock has the token, or the request may not read the lock."),
         (status = 503, description = "The node cannot check the token at present.")))]
-pub(crate) async fn check(WithBody(mut call): WithBody) -> Answer {
+pub(crate) async fn check(State(door): State<Arc<Door>>, mut request: Request) -> Answer {
+    // A proxy may copy these headers from the request that it checks.
+    for name in CONDITIONS.iter().chain([&HeaderName::from_static(headers::IDEMPOTENCY_KEY)]) {
+        request.headers_mut().remove(name);
+    }
+    let WithBody(mut call) = WithBody::from_request(request, &door).await?;
     let lock = call
         .query
         .path("path")?

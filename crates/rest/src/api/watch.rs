@@ -27,6 +27,8 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let since = match since {
         Some(since) => {
+            // Events after a zxid are the same, whatever the consistency.
+            call.consistency()?;
             std::mem::take(&mut call.query).finish()?;
             check_committed(&call, Zxid(since)).await?;
             Zxid(since)

@@ -51,7 +51,7 @@ fn add_headers(route: &Route, method: &str, operation: &mut Value) {
         let said = "with consistency=local: smallest zxid of the state from which the node may answer";
         names.push(("header", "Zlock-Min-Zxid", said, zxid));
     }
-    if method != "get" {
+    if method != "get" && !route.is_for_operators() {
         let said = "name of one write, equal in all its retries: a UUID, or any 1 to 128 printable ASCII characters; \
                     needs a session";
         let pattern = "^[!#-~](?:[ -~]*[!#-~])?$";

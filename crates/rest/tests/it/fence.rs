@@ -115,6 +115,9 @@ async fn nothing_of_the_other_request_is_taken_for_a_part_of_the_question() {
         let uri = format!("/v1/fence?path=/team/x&fencing_token={open}");
         node.call(Method::GET, &uri, page, b"").await.expect_problem(403, "foreign-origin");
     }
+    let copied = [("if-none-match", "\"abc\""), ("if-lock", "x"), ("idempotency-key", ""), ("range", "bytes=0-1")];
+    let uri = format!("/v1/fence?path=/team/x&fencing_token={open}");
+    node.call(Method::GET, &uri, &copied, b"").await.expect(204);
     // Two tokens count as none, because one is from the proxy's client.
     let twice = [("zlock-lock", "/team/x"), ("zlock-fencing-token", &*open), ("zlock-fencing-token", "1")];
     node.call(Method::GET, "/v1/fence/x", &twice, b"").await.expect_problem(403, "fenced");

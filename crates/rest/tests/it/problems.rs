@@ -225,13 +225,17 @@ async fn a_condition_that_a_route_does_not_read_is_refused_by_name() {
         (Method::PUT, "/v1/settings/l"),
         (Method::GET, "/v1/locks/l"),
         (Method::GET, "/livez"),
+        (Method::PUT, "/v1/admin/drain"),
+        (Method::POST, "/v1/sessions/1/keepalive"),
     ];
     for (method, uri) in routes {
+        let reads_if_lock =
+            !matches!(method, Method::GET | Method::HEAD) && !uri.contains("/admin/") && !uri.ends_with("/keepalive");
         let reads_if_match = uri == "/v1/znodes/a" && matches!(method, Method::PUT | Method::DELETE);
         for (name, value, is_read) in [
             ("if-match", "\"0\"", reads_if_match),
             ("if-none-match", "*", reads_if_match && method == Method::PUT),
-            ("if-lock", "/l;1", !matches!(method, Method::GET | Method::HEAD)),
+            ("if-lock", "/l;1", reads_if_lock),
             ("if-modified-since", "Wed, 21 Oct 2026 07:28:00 GMT", false),
             ("if-unmodified-since", "Wed, 21 Oct 2026 07:28:00 GMT", false),
             ("if-range", "\"0\"", false),

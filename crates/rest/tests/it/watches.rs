@@ -73,6 +73,8 @@ async fn each_kind_of_watch_sees_its_own_events() {
             "{watch}"
         );
     }
+    node.get(&format!("/v1/znodes/p?watch=data&since={begin}&consistency=local")).await.expect(200);
+    node.get(&format!("/v1/znodes/p?watch=data&since={begin}&consistency=x")).await.expect_problem(400, "bad-request");
     let batch = node.get(&format!("/v1/znodes/p?watch=subtree&since={begin}")).await.expect(200);
     let of_child = |event: &&serde_json::Value| event["path"] == "/p/c";
     assert_eq!(batch.body["events"].as_array().unwrap().iter().filter(of_child).count(), 3);

@@ -91,6 +91,8 @@ async fn a_lock_outlives_a_short_command_when_it_is_told_to() {
 
     let mut holds = kept(&cluster).await;
     assert_eq!(run(zlock(&cluster, &["lock", "l", "--wait", "0", "--", "true"])).await.0, 124, "it is kept");
+    kill(holds.id(), Signal::USR1);
+    assert_eq!(run(zlock(&cluster, &["lock", "l", "--wait", "0", "--", "true"])).await.0, 124, "it is kept");
     kill(holds.id(), Signal::TERM);
     assert_eq!(until("a signal ends it", async || holds.try_wait().unwrap()).await.code(), Some(7));
     assert_eq!(run(zlock(&cluster, &["lock", "l", "--wait", "0", "--", "true"])).await.0, 0, "it is free at once");

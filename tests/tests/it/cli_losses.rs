@@ -96,6 +96,21 @@ async fn a_loss_is_told_with_the_client_that_took_the_lock_away() {
 }
 
 #[tokio::test]
+async fn a_lock_with_more_holders_than_a_page_is_taken_from_all() {
+    let settings = "http.page_size_max = 2";
+    let cluster = Cluster::start_with(Options { nodes: 1, settings, ..Options::default() }).await;
+    let client = Client::builder(cluster.endpoints()).build().unwrap();
+    let mut readers = Vec::new();
+    for _ in 0..5 {
+        readers.push(client.rw_lock("/l").read().acquire().await.unwrap());
+    }
+    done(&cluster, &["break", readers[4].ticket(), "--yes"]).await;
+    assert_eq!(client.lock_queue("/l").await.unwrap().contenders, 4);
+    done(&cluster, &["break", "l", "--yes"]).await;
+    assert_eq!(client.lock_queue("/l").await.unwrap().contenders, 0);
+}
+
+#[tokio::test]
 async fn a_refused_try_names_the_program_that_holds_the_lock() {
     let cluster = one_node().await;
     let client = Client::builder(cluster.endpoints()).build().unwrap();

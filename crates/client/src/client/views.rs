@@ -67,6 +67,23 @@ impl Client {
         Ok(self.read(Target::path("/v1/locks", path)?).await?.0)
     }
 
+    /// Returns a lock's whole queue, which may take several requests. A contender that moves up
+    /// meanwhile may be missing.
+    ///
+    /// # Errors
+    /// As any read: see [`Error`].
+    pub async fn whole_lock_queue(&self, path: &str) -> Result<LockQueue, Error> {
+        let mut queue = self.lock_queue(path).await?;
+        while let Some(after) = queue.cursor {
+            let page: LockQueue = self.read(Target::path("/v1/locks", path)?.with("after", after)).await?.0;
+            queue.holders.extend(page.holders);
+            queue.lingering.extend(page.lingering);
+            queue.waiters.extend(page.waiters);
+            queue.cursor = page.cursor;
+        }
+        Ok(queue)
+    }
+
     /// Returns the locks at and below a path that have contenders, each with the first contender in
     /// its queue.
     ///

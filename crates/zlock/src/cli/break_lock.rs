@@ -54,7 +54,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
 /// holders, and of former holders whose lock-delay is not over. If `path` is a ticket, only `path`
 /// is returned. Asks for confirmation unless `is_sure`.
 async fn tickets(context: &Context, path: &str, is_sure: bool) -> Result<Vec<String>, Failure> {
-    let queue = context.client.lock_queue(path).await?;
+    let queue = context.client.whole_lock_queue(path).await?;
     let mut found: Vec<Contender> = queue.holders.into_iter().chain(queue.lingering).collect();
     if found.is_empty() {
         found = vec![ticket(context, path).await?];
@@ -94,7 +94,7 @@ fn is_confirmed(path: &str, found: &[Contender]) -> bool {
 async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
     // The root is no lock, so it has no queue.
     let lock = path.rsplit_once('/').map(|(lock, _)| lock).filter(|lock| !lock.is_empty());
-    let queue = context.client.lock_queue(lock.ok_or_else(|| nobody(path))?).await?;
+    let queue = context.client.whole_lock_queue(lock.ok_or_else(|| nobody(path))?).await?;
     let mut contenders = queue.holders.into_iter().chain(queue.lingering).chain(queue.waiters);
     contenders.find(|one| one.ticket == path).ok_or_else(|| nobody(path))
 }

@@ -179,7 +179,7 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
 /// there is one.
 async fn give_back(client: &Client, mut guard: Guard, matches: &ArgMatches) -> Result<(), Error> {
     if let Ok(Some(label)) = matches.try_get_one::<String>("hand-over") {
-        let queue = client.lock_queue(guard.lock()).await?;
+        let queue = client.whole_lock_queue(guard.lock()).await?;
         for waiter in queue.waiters.iter().filter(|waiter| waiter.label == *label) {
             match guard.hand_over(&waiter.ticket).await {
                 // Refused because the waiter has left the queue, or for another reason, which the
@@ -317,7 +317,7 @@ async fn keep(held: &Held<'_>, since: Instant, matches: &ArgMatches, signals: &m
     tokio::select! {
         () = tokio::time::sleep_until(since + least) => {}
         () = held.gone() => {}
-        _ = signals.next_that_ends() => {}
+        () = signals.end() => {}
     }
     true
 }

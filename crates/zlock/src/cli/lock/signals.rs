@@ -51,6 +51,11 @@ impl Signals {
         .await
     }
 
+    /// Waits for the next signal that asks a program to end.
+    pub(super) async fn end(&mut self) {
+        while !of_number(self.next().await).is_some_and(is_to_end) {}
+    }
+
     /// Waits for the next signal whose default action ends a program, and returns its number.
     pub(super) async fn next_that_ends(&mut self) -> i32 {
         loop {

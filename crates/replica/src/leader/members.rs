@@ -227,10 +227,15 @@ impl Members {
         let Some(member) = membership.get_node(&id) else { return no_member(id) };
         let [voters] = membership.get_joint_config().as_slice() else { return in_progress() };
         if voters.contains(&id) {
-            let mut left = voters.clone();
-            left.remove(&id);
+            let leaves = |voter: &u64| {
+                *voter == id || membership.get_node(voter).is_some_and(|node| node.extra.contains_key(mark::REMOVING))
+            };
+            let left: BTreeSet<u64> = voters.iter().copied().filter(|voter| !leaves(voter)).collect();
             if left.is_empty() {
-                return Err(OrderError::refused(RefusedOrder::LastVoter, format!("node {id} is the last voter")));
+                return Err(OrderError::refused(
+                    RefusedOrder::LastVoter,
+                    format!("node {id} is the last voter that stays"),
+                ));
             }
             let quorum = self.with_sight(term, &|_| false, |sight| {
                 // If this leader is the member to be removed, another voter must be in contact to

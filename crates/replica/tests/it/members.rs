@@ -340,6 +340,23 @@ async fn a_learner_that_has_stopped_gets_no_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_that_is_to_be_removed_does_not_count() {
+    let mut ensemble = Ensemble::started(2, |_| {}).await;
+    let leader = ensemble.leader().await;
+    let remove =
+        async |at: usize| order(ensemble.node(leader), Order::Remove { id: at as u64 + 1, force: false }).await;
+    remove(1 - leader).await.unwrap();
+    let second = loop {
+        match remove(leader).await {
+            Err(OrderError::Refused { kind: RefusedOrder::ChangeInProgress, .. }) => pause().await,
+            done => break done,
+        }
+    };
+    refused(second, RefusedOrder::LastVoter);
+    ensemble.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_voter_is_not_removed_even_by_force() {
     let mut ensemble = Ensemble::started(1, |_| {}).await;
     write(ensemble.node(0), create("/", "alone", b"")).await;

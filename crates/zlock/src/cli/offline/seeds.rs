@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use backup::{Decided, Manifest, Origin, Saved};
 use clap::{ArgMatches, Command};
 use replica::Member;
-use znode::{ClusterUuid, Founding, Restore, RestoreError, State};
+use znode::{ClusterUuid, Founding, Restore, RestoreError, SessionId, State};
 
 use crate::cli::calendar;
 use crate::cli::failure::Failure;
@@ -98,10 +98,11 @@ fn kept(member: Member) -> backup::Member {
 
 /// Returns the grace period of the new cluster in milliseconds, in which no locks are granted.
 /// Clients of the old cluster may assume that they still hold locks, for at most the longest
-/// session timeout. So the grace period is this timeout, minus the time since `--down-since`, when
+/// session timeout. A session of the backup may have a longer timeout than the limit permits now.
+/// So the grace period is the longest of these timeouts, minus the time since `--down-since`, when
 /// the old cluster stopped. With `--no-grace` it is 0.
 fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
-    let whole = u64::from(state.limits().session_timeout_max_ms);
+    let whole = u64::from(longest_timeout_ms(state));
     if matches.get_flag("no-grace") {
         return Ok(0);
     }
@@ -110,6 +111,11 @@ fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Fai
         Some(since) if *since > now_ms => Err(Failure::usage("--down-since is in the future")),
         Some(since) => Ok(whole.saturating_sub(now_ms - since)),
     }
+}
+
+fn longest_timeout_ms(state: &State) -> u32 {
+    let of_sessions = state.sessions_from(SessionId(0)).map(|session| session.timeout_ms);
+    of_sessions.chain([state.limits().session_timeout_max_ms]).max().unwrap_or_default()
 }
 
 fn impossible(error: RestoreError) -> Failure {
@@ -134,4 +140,30 @@ pub(crate) fn next_steps(seed: &Path, manifest: &Manifest) -> Vec<String> {
     members
         .map(|member| format!("  zlock restore apply {} --node-id {} --data-dir DIR", seed.display(), member.id))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use znode::{ClientInfo, Limits, LogPosition, Op, Request, SecretHash, Term, Txn, Zxid};
+
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_older_than_the_limit_counts_for_the_grace() {
+        let mut state = State::default();
+        let open = |timeout_ms| Op::OpenSession {
+            secret_hash: SecretHash::default(),
+            timeout_ms,
+            label: String::new(),
+            address: None,
+            client: ClientInfo::default(),
+        };
+        let limits = Limits { session_timeout_max_ms: 10_000, ..Limits::default() };
+        for (op, longest_ms) in [(open(200_000), 300_000), (Op::SetLimits(limits), 200_000), (open(9_000), 200_000)] {
+            let at = LogPosition { term: Term(1), zxid: Zxid(state.last_zxid().0 + 1) };
+            let txn = Txn { proven: false, time_ms: 1, request: Request::new(op) };
+            state.apply(at, txn).reply.unwrap();
+            assert_eq!(longest_timeout_ms(&state), longest_ms);
+        }
+    }
 }

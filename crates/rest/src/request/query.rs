@@ -36,7 +36,10 @@ enum Value {
     Flag(bool),
 }
 
-/// Parameters that may be given several times in a query.
+/// Largest number of parameters of a request. No operation has so many.
+const PARAMS_MAX: usize = 64;
+
+/// Parameters that may be given several times.
 const SEVERAL: [&str; 1] = ["exclude"];
 
 impl Query {
@@ -48,13 +51,21 @@ impl Query {
                 Some((name, value)) => (name, Value::Written(decode(value)?)),
                 None => (pair, Value::Bare),
             };
-            let name = decode(name)?;
-            if query.has(&name) && !SEVERAL.contains(&&*name) {
-                return Err(Problem::bad(&name, "given twice"));
-            }
-            query.params.push((name, value));
+            query.add(decode(name)?, value, "given twice")?;
         }
         Ok(query)
+    }
+
+    /// Adds a parameter. If it was given before, it is refused with the text `twice`.
+    fn add(&mut self, name: String, value: Value, twice: &str) -> Result<(), Problem> {
+        if self.params.len() == PARAMS_MAX {
+            return Err(Problem::bad(&name, format!("at most {PARAMS_MAX} parameters")));
+        }
+        if self.has(&name) && !SEVERAL.contains(&&*name) {
+            return Err(Problem::bad(&name, twice));
+        }
+        self.params.push((name, value));
+        Ok(())
     }
 
     /// Adds the members of a JSON object, which are parameters like those of the query.
@@ -63,11 +74,11 @@ impl Query {
     /// 400 when the body is no object, or when a parameter is given twice, in the object or in
     /// object and query.
     pub(crate) fn add_object(&mut self, json: &[u8]) -> Result<(), Problem> {
-        let mut twice = None;
+        let mut refused = None;
         let mut reader = serde_json::Deserializer::from_slice(json);
-        let read = reader.deserialize_any(Members { query: self, twice: &mut twice }).and_then(|()| reader.end());
-        match twice {
-            Some(name) => Err(Problem::bad(&name, "given twice, in the query and the body or in one of them")),
+        let read = reader.deserialize_any(Members { query: self, refused: &mut refused }).and_then(|()| reader.end());
+        match refused {
+            Some(problem) => Err(problem),
             None => read.map_err(|error| unreadable(json, &error)),
         }
     }
@@ -199,8 +210,8 @@ impl Query {
 /// first.
 struct Members<'a> {
     query: &'a mut Query,
-    /// Name of the JSON member that was given twice. Reading stops there.
-    twice: &'a mut Option<String>,
+    /// Refusal of a JSON member. Reading stops there.
+    refused: &'a mut Option<Problem>,
 }
 
 impl<'de> Visitor<'de> for Members<'_> {
@@ -214,11 +225,11 @@ impl<'de> Visitor<'de> for Members<'_> {
         while let Some(name) = map.next_key::<String>()? {
             // Many clients write an absent optional field as null.
             let Some(Scalar(value)) = map.next_value::<Option<Scalar>>()? else { continue };
-            if self.query.has(&name) {
-                *self.twice = Some(name);
-                return Err(A::Error::custom("given twice"));
+            let twice = "given twice, in the query and the body or in one of them";
+            if let Err(problem) = self.query.add(name, value, twice) {
+                *self.refused = Some(problem);
+                return Err(A::Error::custom("refused"));
             }
-            self.query.params.push((name, value));
         }
         Ok(())
     }
@@ -336,6 +347,15 @@ mod tests {
         assert!(query.flag("keep").is_err());
         assert!(query.get::<u64>("since").is_err());
         assert!(query.get::<u64>("after").is_err());
+    }
+
+    #[test]
+    fn the_number_of_parameters_is_bounded() {
+        let names = |from: usize, to| (from..to).map(|number| format!("p{number}"));
+        let query = names(0, PARAMS_MAX).collect::<Vec<_>>().join("&");
+        assert!(both(&query, "{}").is_ok());
+        assert_eq!(both(&query, r#"{"more":1}"#).err().unwrap().detail, "more: at most 64 parameters");
+        assert_eq!(both(&format!("{query}&more"), "{}").err().unwrap().detail, "more: at most 64 parameters");
     }
 
     #[test]

@@ -11,9 +11,10 @@ use super::{ConfigError, KEYS, Key};
 pub(super) fn read(file: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Read { file: name.clone(), source })?;
-    let whole: Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
-        file: name.clone(),
-        message: error.to_string().trim_end().to_owned(),
+    let whole: Table = text.parse().map_err(|error: toml::de::Error| {
+        // The error's own text shows the line, which may have a secret.
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        ConfigError::Syntax { file: name.clone(), message: format!("line {line}: {}", error.message()) }
     })?;
     let mut texts = Vec::new();
     for (table, value) in whole {

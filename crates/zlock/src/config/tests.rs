@@ -483,3 +483,9 @@ fn a_misspelt_variable_is_known_from_those_of_others() {
     let unknown = super::unknown_variables(names.into_iter().map(str::to_owned));
     assert_eq!(unknown, ["ZLOCK_HTTP_LISTN"]);
 }
+
+#[test]
+fn a_syntax_error_shows_no_secret() {
+    let error = load_text("[admin]\nsuper_digest = \"super:c2VjcmV0\n", &[]).unwrap_err().to_string();
+    assert!(error.contains("line 2: ") && !error.contains("c2VjcmV0"), "{error}");
+}

@@ -119,6 +119,7 @@ impl Callers {
     /// Adds a connection as that of a stranger (a caller without a hello). Replaces the connection
     /// of another stranger if there are too many.
     pub(crate) fn enter(self: &Arc<Self>, addr: Option<IpAddr>) -> (CallerPlace, ReplacementNotice) {
+        let addr = addr.map(accept::source);
         let (end, replaced) = oneshot::channel();
         let mut table = self.table.lock();
         while table.strangers().count() >= STRANGERS_MAX {
@@ -282,6 +283,10 @@ mod tests {
         assert!(lives(&mut flood.last_mut().unwrap().1) && !lives(&mut flood[0].1));
         drop(flood);
         assert_eq!(callers.table.lock().callers.len(), 1);
+        // The addresses of one /64 network are those of one machine.
+        let of_network = |last: u16| Some([0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into());
+        let _flood: Vec<_> = (1..1_000).map(|last| callers.enter(of_network(last))).collect();
+        assert!(lives(&mut quiet));
     }
 
     #[test]

@@ -26,33 +26,31 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
         Proposal { identities, turn, ..Proposal::of(client.arrival.credential, op) }
     };
     let mut proposal = in_turn(client.identities().to_vec(), op);
-    // Writes pass both bounds in the order of their numbers, because both bounds admit writes in
-    // the order of the requests for admission.
+    // The bounds admit most writes in the order of their numbers. Only the writes of an exempt
+    // address may overtake a long write that waits for the window of long writes.
     let _pass = door.windows.enter(client.outbox.account().source(), proposal.bytes()).await;
-    let Ok(_place) = door.writes.acquire().await else {
-        return Outcome::Cut("the door closes");
-    };
     let mut too_long = false;
-    let deadline = door.propose_deadline();
     loop {
-        let applied = match door.replica.propose(proposal.clone(), deadline).await {
-            Ok(applied) => applied,
-            // The write was not proposed, so it may be proposed again. The log refuses later writes
-            // of the connection until then.
-            Err(Error::Unavailable { .. }) if Instant::now() + PAUSE < deadline => {
-                sleep(PAUSE).await;
-                continue;
+        let Ok(place) = door.writes.acquire().await else {
+            return Outcome::Cut("the door closes");
+        };
+        let deadline = door.propose_deadline();
+        let applied = loop {
+            match door.replica.propose(proposal.clone(), deadline).await {
+                Ok(applied) => break applied,
+                // The write was not proposed, so it may be proposed again. The log refuses later
+                // writes of the connection until then.
+                Err(Error::Unavailable { .. }) if Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
+                Err(Error::Unavailable { .. }) => return Outcome::Cut("a write was not taken"),
+                Err(Error::Restoring { .. }) => return Outcome::Cut("the cluster was restored a short time ago"),
+                Err(Error::Unknown { .. }) => return Outcome::Cut("the outcome of a write is not known"),
+                // The write is too long for the log. An empty multi is proposed under its number,
+                // because later writes wait for that number.
+                Err(Error::Refused(_)) if !too_long => {
+                    (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
+                }
+                Err(Error::Refused(_)) => return Outcome::Cut("a write was refused unseen"),
             }
-            Err(Error::Unavailable { .. }) => return Outcome::Cut("a write was not taken"),
-            Err(Error::Restoring { .. }) => return Outcome::Cut("the cluster was restored a short time ago"),
-            Err(Error::Unknown { .. }) => return Outcome::Cut("the outcome of a write is not known"),
-            // The write is too long for the log. An empty multi is proposed under its number,
-            // because later writes wait for that number.
-            Err(Error::Refused(_)) if !too_long => {
-                (proposal, too_long) = (in_turn(Vec::new(), Op::Multi(Vec::new())), true);
-                continue;
-            }
-            Err(Error::Refused(_)) => return Outcome::Cut("a write was refused unseen"),
         };
         let too_early = applied.reply.as_ref().is_err_and(|refusal| refusal.error == znode::Error::OutOfTurn);
         if !too_early {
@@ -67,6 +65,8 @@ pub(crate) async fn propose(connection: &Connection, turn: u64, op: Op, shape: &
             };
         }
         // The write reached the log before the client's previous write, and was refused for that.
+        // The previous write may need the place.
+        drop(place);
         connection.write_order.wait_for(turn).await;
     }
 }

@@ -143,6 +143,21 @@ async fn requests_on_their_way_have_a_bound_and_wait() {
     assert_eq!(first.exists("/a", false).await.unwrap().version, 100);
 }
 
+/// The second long write waits for the window of long writes, and the short ones overtake it.
+#[tokio::test]
+async fn writes_that_wait_for_their_turn_keep_no_place() {
+    let exempt = "127.0.0.0/8".parse().unwrap();
+    let node = Node::start_with(WireConfig { writes_max: 2, exempt, ..WireConfig::default() }, |_| {}).await;
+    let mut client = node.client().await;
+    client.create("/a", 0).await.unwrap();
+    for bytes in [600_000, 600_000].into_iter().chain([1; 10]) {
+        client.send(&set("/a", &"x".repeat(bytes))).await;
+    }
+    for _ in 0..12 {
+        assert_eq!(client.answer().await.error, 0);
+    }
+}
+
 /// No connection exceeds its own bound. All connections together reach the bound on requests.
 #[tokio::test]
 async fn requests_of_all_connections_have_a_bound_and_long_ones_wait() {

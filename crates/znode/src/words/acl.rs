@@ -1,5 +1,6 @@
 //! Access control lists, as ZooKeeper keeps them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use bincode::{Decode, Encode};
@@ -68,6 +69,8 @@ pub fn user(id: &str) -> &str {
 /// PrepRequestProcessor.fixupACL, or has more than `max` entries after the replacement.
 pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], max: usize) -> Option<Vec<Acl>> {
     let mut fixed: Vec<Acl> = Vec::new();
+    // Permissions of the `auth` entries that were replaced: a repetition adds no entry.
+    let mut replaced = BTreeSet::new();
     for mut entry in acl {
         if entry.perms == 0 {
             entry.perms = NOTHING;
@@ -88,6 +91,9 @@ pub fn fixed_acl(acl: impl IntoIterator<Item = Acl>, identities: &[Identity], ma
                 let mut proven = identities.iter().filter(proof).peekable();
                 proven.peek()?;
                 let perms = entry.perms;
+                if !replaced.insert(perms) {
+                    continue;
+                }
                 proven.for_each(|one| add(Acl { perms, scheme: one.scheme.clone(), id: one.id.clone() }));
             }
             _ => return None,

@@ -94,17 +94,13 @@ impl Acceptor {
         self.tls.current().not_after_s
     }
 
-    /// Performs the TLS handshake of a new connection. The reason of a failure is logged, with a
-    /// limit of log lines for each address.
+    /// Performs the TLS handshake of a new connection of the client at `addr`. The reason of a
+    /// failure is logged, with a limit of log lines for each address.
     ///
     /// # Errors
     /// An error when the client does not speak TLS, has no valid certificate although one is
     /// required, has an invalid certificate, or takes too long.
-    pub async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
-        let Ok(addr) = stream.peer_addr() else {
-            // The kernel returns no peer address for a connection that was reset.
-            return Err(self.before_the_first_byte(io::ErrorKind::ConnectionReset.into()));
-        };
+    pub async fn accept(&self, stream: TcpStream, addr: SocketAddr) -> io::Result<Stream> {
         let handshake = async {
             // Until its first byte, a client does not count as a handshake, as load balancers
             // connect without sending a byte to check the port.

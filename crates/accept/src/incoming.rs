@@ -1,6 +1,7 @@
 //! Accepted connection before its TLS handshake and its first request.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -18,13 +19,19 @@ const UNSENT_BYTES_MAX: u32 = 128 << 10;
 #[derive(Debug)]
 pub struct Incoming {
     stream: TcpStream,
+    /// The client's address, which the PROXY header of a balancer may have told.
+    addr: SocketAddr,
     acceptor: Option<Acceptor>,
     on_loopback: bool,
 }
 
 impl Incoming {
-    pub(crate) fn new(stream: TcpStream, acceptor: Option<Acceptor>, on_loopback: bool) -> Incoming {
-        Incoming { stream, acceptor, on_loopback }
+    pub(crate) fn new(
+        (stream, addr): (TcpStream, SocketAddr),
+        acceptor: Option<Acceptor>,
+        on_loopback: bool,
+    ) -> Incoming {
+        Incoming { stream, addr, acceptor, on_loopback }
     }
 
     /// Tells whether the listener is on a loopback address and the client is not behind a balancer,
@@ -38,10 +45,10 @@ impl Incoming {
         &mut self.stream
     }
 
-    /// Notes that a balancer reported the client's address, so that [`Incoming::is_on_loopback`] is
+    /// Notes the client's address, which a balancer has told. Then [`Incoming::is_on_loopback`] is
     /// false.
-    pub(crate) fn comes_from_elsewhere(&mut self) {
-        self.on_loopback = false;
+    pub(crate) fn comes_from(&mut self, client: SocketAddr) {
+        (self.addr, self.on_loopback) = (client, false);
     }
 
     /// Tells whether the connection uses TLS.
@@ -79,7 +86,7 @@ impl Incoming {
             None => Ok(self.stream.into()),
             // Boxed, because the state of a handshake is large and would be part of the caller's
             // future.
-            Some(acceptor) => Box::pin(acceptor.accept(self.stream)).await,
+            Some(acceptor) => Box::pin(acceptor.accept(self.stream, self.addr)).await,
         }
     }
 }

@@ -65,5 +65,5 @@ async fn accept(listener: Option<&TcpListener>, acceptor: Option<&Acceptor>) -> 
     let Some(listener) = listener else { return std::future::pending().await };
     let (stream, addr) = listener.accept().await?;
     let on_loopback = listener.local_addr().is_ok_and(|addr| addr.ip().to_canonical().is_loopback());
-    Ok((Incoming::new(stream, acceptor.cloned(), on_loopback), addr))
+    Ok((Incoming::new((stream, addr), acceptor.cloned(), on_loopback), addr))
 }

@@ -81,8 +81,8 @@ impl Proxies {
             let read = timeout(HEADER_TIMEOUT, read_header(incoming.stream_mut())).await;
             match read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok(client) => {
-                    if client.is_some() {
-                        incoming.comes_from_elsewhere();
+                    if let Some(client) = client {
+                        incoming.comes_from(client);
                     }
                     // A failed send is ignored: the server has stopped.
                     let _ = ready.send((incoming, client.unwrap_or(proxy))).await;

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use accept::{Acceptor, AcceptorConfig, CertificateFiles, Certificates, Clients, Error, Listeners, Networks, Stream};
+use accept::{
+    Acceptor, AcceptorConfig, CertificateFiles, Certificates, Clients, Error, Listeners, Networks, Proxies, Stream,
+};
+use ppp::v2::{Builder, Command, IPv4, Protocol, Version};
 use testkit::{Authority, Files, Lines, TlsClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -269,6 +272,23 @@ async fn who_does_not_speak_tls_is_sent_away() {
         let (served, ()) = tokio::join!(server.accepted(), client);
         assert!(served.is_err(), "{bytes:?}");
     }
+}
+
+#[tokio::test]
+async fn a_handshake_behind_a_balancer_is_that_of_its_client() {
+    let lines = Lines::of("accept", Level::INFO);
+    let _gathered = lines.gather_here();
+    let mut server = Server::start(None).await;
+    server.listeners.proxies = Proxies::at("127.0.0.1".parse().unwrap());
+    let addresses = IPv4::new([192, 0, 2, 7], [192, 0, 2, 1], 40_000, 443);
+    let header = Builder::with_addresses(Version::Two | Command::Proxy, Protocol::Stream, addresses).build().unwrap();
+    let mut client = server.dial().await;
+    client.write_all(&header).await.unwrap();
+    client.write_all(b"no TLS").await.unwrap();
+    client.shutdown().await.unwrap();
+    assert!(server.accepted().await.is_err());
+    let lines = lines.with("a TLS handshake failed");
+    assert!(lines.len() == 1 && lines[0].contains("192.0.2.7"), "{lines:?}");
 }
 
 #[tokio::test]

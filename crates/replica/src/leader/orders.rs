@@ -150,7 +150,7 @@ znode::named! {
         LearnerSilent = "learner-silent",
         /// No quorum of the voters that would remain follows the leader now.
         WouldLoseQuorum = "would-lose-quorum",
-        /// The member is the last voter.
+        /// No voter would stay: there is no other, or the others are to be removed.
         LastVoter = "last-voter",
         /// Another node answers at the new address.
         AnotherNodeAnswers = "another-node-answers",

@@ -197,8 +197,10 @@ pub(crate) async fn propose(call: &mut Call, op: Op, lock: &ZPath, keep: bool) -
     let permit = call.door.wait_permit()?;
     let heartbeat = Heartbeat::send(&call.door, credential);
     let request = znode::Request { attempt, ..call.request(op) };
-    let pass = call.write_pass(&request, call.door.propose_deadline()).await?;
-    let mut waiter = Waiter::propose(&call.door, (request, pass), credential, lock.clone(), is_keyed, permit);
+    let deadline = call.door.propose_deadline();
+    let pass = call.write_pass(&request, deadline).await?;
+    let admitted = (request, pass, deadline);
+    let mut waiter = Waiter::propose(&call.door, admitted, credential, lock.clone(), is_keyed, permit);
     if keep {
         waiter.stay();
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use zlock_client::api::ProblemType::TicketGone;
 use zlock_client::api::{HeldPart, Millis, MultiTicket, PathInUrl};
 use znode::lock::{self, LockStatus};
-use znode::{AcquireAll, Error, Identity, Op, Policy, State, ZPath, Zxid};
+use znode::{AcquireAll, Error, Identity, Limits, Op, Policy, State, ZPath, Zxid};
 
 use crate::api::acquire::{enqueue, propose, wait, wait_or_leave};
 use crate::api::convert;
@@ -187,7 +187,7 @@ fn patience(call: &mut Call, body: &zlock_client::api::AcquireAll) -> Result<(u6
 
 /// Converts the body to the state machine's operation that acquires a multi-lock.
 fn wish(door: &Door, body: zlock_client::api::AcquireAll) -> Result<AcquireAll, Problem> {
-    if body.locks.len() > door.replica.state().limits().parts_max() {
+    if body.locks.len() > Limits::PARTS_MOST as usize {
         return Err(Error::TooManyOps.into());
     }
     let mut parts = Vec::with_capacity(body.locks.len());

@@ -59,14 +59,14 @@ impl Waiter {
     /// proposal has ended.
     pub(crate) fn propose(
         door: &Arc<Door>,
-        (request, pass): (Request, WritePass),
+        (request, pass, deadline): (Request, WritePass, Instant),
         credential: Credential,
         lock: ZPath,
         is_keyed: bool,
         permit: OwnedSemaphorePermit,
     ) -> Waiter {
         let attempt = request.attempt;
-        let (replica, deadline) = (door.replica.clone(), door.propose_deadline());
+        let replica = door.replica.clone();
         let task = tokio::spawn(async move {
             let _pass = pass;
             replica.propose(request, deadline).await

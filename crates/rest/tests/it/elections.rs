@@ -175,7 +175,7 @@ async fn nobody_proclaims_for_a_leader_but_itself() {
 #[tokio::test]
 async fn observers_see_an_expired_leader_during_its_lock_delay() {
     let node = Node::start().await;
-    let opened = node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
+    let opened = node.post("/v1/sessions", r#"{"timeout":"4s"}"#).await.expect(201);
     let session = text(&opened, "session_key");
     campaign(&node, session, "?label=a&lock_delay=60s").await.expect(200);
     let observed = node.get("/v1/elections/e").await.expect(200);

@@ -17,7 +17,7 @@ use crate::entry::txn_outcome::WaitsFor;
 use crate::operations::acquire::QueueAdmission;
 use crate::operations::deadlock::Newcomer;
 use crate::state::locks::MultiLock;
-use crate::{Acquire, AcquireAll, Error, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath};
+use crate::{Acquire, AcquireAll, Error, Limits, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath};
 
 impl State {
     pub(crate) fn acquire_all(&mut self, wish: &AcquireAll, effects: &mut Effects) -> Result<Reply, Refusal> {
@@ -113,7 +113,7 @@ impl State {
     }
 
     fn check_parts(&self, wish: &AcquireAll) -> Result<(), Refusal> {
-        if wish.parts.len() > self.limits().parts_max() {
+        if wish.parts.len() > self.limits().ops_max.min(Limits::PARTS_MOST) as usize {
             return Err(Error::TooManyOps.into());
         }
         if wish.parts.is_empty() {

@@ -9,7 +9,9 @@ use crate::operations::readings;
 use crate::state::session::NamedKey;
 use crate::words::ticket_name::sequence_of;
 use crate::words::weight;
-use crate::{Acquire, Contender, Error, Hold, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode};
+use crate::{
+    Acquire, Contender, Error, Hold, Limits, LockMode, Refusal, Reply, RequestKey, SessionId, State, ZPath, Znode,
+};
 
 impl State {
     /// Answers a retry of an acquire with the present state of its ticket. The acquire is not
@@ -107,13 +109,12 @@ impl State {
     }
 
     /// The write ticket of a lock that has this idempotency key in its name and a hold with this
-    /// key, whatever its owner. Examines no more tickets than a search for a deadlock may examine.
+    /// key, whatever its owner. Examines at most [`Limits::LOOKS_MOST`] tickets.
     pub(crate) fn writer_named(&self, id: SessionId, lock: &ZPath, key: RequestKey) -> Option<ZPath> {
-        let looks = self.limits().deadlock_looks();
         let from: NamedKey = (lock.clone(), LockMode::Write, key, Arc::default());
         let named = self.sessions()[&id].named.range((Bound::Included(from), Bound::Unbounded));
         let mut writers = named
-            .take(looks as usize)
+            .take(Limits::LOOKS_MOST as usize)
             .take_while(|((of, mode, named, _), _)| (of, *mode, *named) == (lock, LockMode::Write, key));
         writers.find(|(_, ticket)| self.counts_key(ticket, key)).map(|(_, ticket)| ticket.clone())
     }

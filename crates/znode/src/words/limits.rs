@@ -125,11 +125,6 @@ impl Limits {
         self.state_bytes_max - self.state_bytes_max / Self::RESERVE_PART
     }
 
-    /// Largest number of locks of a multi-lock.
-    pub fn parts_max(&self) -> usize {
-        self.ops_max.min(Self::PARTS_MOST) as usize
-    }
-
     pub(crate) fn deadlock_looks(&self) -> u32 {
         self.deadlock_looks_max.min(Self::LOOKS_MOST)
     }

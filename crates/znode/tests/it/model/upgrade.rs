@@ -91,11 +91,11 @@ impl Model {
     }
 
     /// The write ticket of an earlier upgrade with this idempotency key, so that this upgrade is a
-    /// retry. The write ticket is found by the owner of the read ticket. If the read ticket is gone
-    /// or has no owner, the write ticket is found by the key in its own name.
+    /// retry. The write ticket has the owner of the read ticket. If there is no owner, or the read
+    /// ticket is gone, the write ticket has the key in its own name.
     pub(super) fn upgraded_with(&self, id: SessionId, upgrade: &Upgrade, key: RequestKey) -> Option<String> {
         let reader = self.nodes.get(upgrade.ticket.as_str()).and_then(|node| node.lock.as_ref());
-        let owner = reader.map(|reader| &reader.owner).filter(|owner| !owner.is_empty());
+        let owner = reader.map(|reader| &reader.owner);
         let counted = |path: &String| {
             let node = &self.nodes[path];
             let named = name_of(path) == ticket_name(LockMode::Write, key, number(path).unwrap());
@@ -103,7 +103,8 @@ impl Model {
                 && node.lock.as_ref().is_some_and(|lock| {
                     lock.mode == LockMode::Write
                         && lock.holds.iter().any(|(other, _)| *other == key)
-                        && owner.map_or(named, |owner| *owner == lock.owner)
+                        && owner.is_none_or(|owner| *owner == lock.owner)
+                        && (named || owner.is_some_and(|owner| !owner.is_empty()))
                 })
         };
         self.contenders(parent_of(upgrade.ticket.as_str())?).into_iter().find(counted)

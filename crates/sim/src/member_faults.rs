@@ -2,8 +2,9 @@
 //! that aim at the moments between the log entries of a change.
 //!
 //! The configuration file of each founder always names the founders, and so does that of a node
-//! that joins. A node without data asks these members for the cluster's data. If no founder has
-//! data, the operator writes the present voters into that node's configuration. Bounds: at most
+//! that joins. A node without data asks these members for the cluster's data. A node that joins
+//! also asks the members that call it. If a founder has lost its data, and no other founder has
+//! data, the operator writes the present voters into that founder's configuration. Bounds: at most
 //! [`ALIVE_MAX`] nodes live, at most one is dead or without its data, and no order leaves fewer
 //! than three voters.
 
@@ -104,10 +105,12 @@ impl MemberFaults {
         self.ambush = None;
     }
 
-    /// Writes members into the configuration of each node that has lost its data and does not run.
-    /// At its start such a node asks these members for the cluster's data.
+    /// Writes members into the configuration of each founder that has lost its data and does not
+    /// run. At its start such a node asks these members for the cluster's data.
     fn mend_files(&self, nodes: &mut [Node], faults: &Faults, history: &History) {
-        let lost = |node: &Node| node.fate == Fate::Serves && !node.runs() && !faults.is_whole(node.id);
+        let founders = self.recruits.config.members.len() as MachineId;
+        let lost =
+            |node: &Node| node.id <= founders && node.fate == Fate::Serves && !node.runs() && !faults.is_whole(node.id);
         if nodes.iter().any(lost)
             && let Some(known) = known(history, nodes)
         {
@@ -117,7 +120,7 @@ impl MemberFaults {
         }
     }
 
-    /// Returns the members that a node without data asks for the cluster's data at its start.
+    /// Returns the members that a founder without data asks for the cluster's data at its start.
     fn to_ask(&self, own: MachineId, faults: &Faults, known: &Known) -> Vec<Member> {
         let founders = &self.recruits.config.members;
         let can_tell = |id: &MachineId| *id != own && !known.leaving.contains(id) && faults.is_whole(*id);
@@ -185,7 +188,7 @@ impl MemberFaults {
         let id = match stranger {
             Some(stranger) => stranger.id,
             None if nodes.iter().filter(|node| node.fate == Fate::Serves).count() >= ALIVE_MAX => return Ok(()),
-            None => self.recruit(nodes, faults, known)?,
+            None => self.recruit(nodes)?,
         };
         let staying: Vec<MachineId> = known.voters.difference(&known.leaving).copied().collect();
         let replaces = match self.random.u32(..100) {
@@ -200,12 +203,11 @@ impl MemberFaults {
         Ok(())
     }
 
-    fn recruit(&mut self, nodes: &mut Vec<Node>, faults: &Faults, known: &Known) -> Result<MachineId, String> {
+    fn recruit(&mut self, nodes: &mut Vec<Node>) -> Result<MachineId, String> {
         let id = nodes.len() as MachineId + 1;
         let rate = self.random.choice(&self.recruits.rates).copied().unwrap_or(Clock::TRUE_RATE);
         let clock = Clock { rate, ahead_ms: self.random.i64(-2_000..2_000) };
-        let members = self.to_ask(id, faults, known);
-        let config = Config { join: true, members, ..self.recruits.config.clone() };
+        let config = Config { join: true, ..self.recruits.config.clone() };
         let mut node = Node::new(self.hub.clone(), id, config, clock, self.recruits.flush_ms);
         node.start()?;
         nodes.push(node);

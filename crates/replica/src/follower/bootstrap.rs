@@ -34,7 +34,7 @@ use znode::Zxid;
 use crate::Config;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::consensus::Consensus;
-use crate::raft::transport::{Answer, Ask, KnownMembers, Standing};
+use crate::raft::transport::{Answer, Ask, KnownMembers, MEMBERS_MAX, Standing};
 use crate::view::View;
 
 /// Log message of a node that cannot choose between several clusters.
@@ -156,6 +156,7 @@ impl Bootstrap {
             let answers = self.ask().await;
             let missing = self.missing(&answers);
             self.meet_those_named(&answers);
+            self.meet_callers();
             match judge(self.asker(&founders), &answers) {
                 Conclusion::Found => self.found().await,
                 Conclusion::Join { .. } if self.gate.joined() => {}
@@ -229,8 +230,21 @@ impl Bootstrap {
         let nodes = &newest.membership.nodes;
         nodes.iter().for_each(|(id, member)| self.consensus.peers.reach(*id, &member.peer_addr));
         if self.consensus.membership().nodes().next().is_none() {
-            let configured = self.config.members.iter().map(|member| member.id);
-            self.consensus.cluster.note_members(nodes.keys().copied().chain(configured).collect());
+            let configured = self.config.members.iter().map(|member| (member.id, member.peer_addr.clone()));
+            let named = nodes.iter().map(|(id, member)| (*id, member.peer_addr.clone()));
+            self.consensus.cluster.note_members(configured.chain(named).collect());
+        }
+    }
+
+    /// Makes peers of the nodes that have called this one, so that the next questions go to them,
+    /// too. The configured members may all have left the cluster, and then only the leader's calls
+    /// tell where the cluster is.
+    fn meet_callers(&self) {
+        let peers = &self.consensus.peers;
+        for (id, addr) in self.consensus.cluster.told_addrs() {
+            if peers.get(id).is_none() && peers.all().len() < MEMBERS_MAX {
+                peers.reach(id, &addr);
+            }
         }
     }
 

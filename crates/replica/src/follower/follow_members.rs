@@ -31,7 +31,8 @@ pub(crate) async fn follow_members(consensus: Arc<Consensus>, gate: Arc<VoteGate
     loop {
         let membership = consensus.membership();
         if membership.nodes().next().is_some() {
-            consensus.cluster.note_members(membership.nodes().map(|(id, _)| *id).collect());
+            let addrs = membership.nodes().map(|(id, member)| (*id, member.peer_addr.clone()));
+            consensus.cluster.note_members(addrs.collect());
             consensus.peers.adopt(&membership, !gate.joined());
         }
         if gate.joined() && !consensus.hears_leader() && consensus.leading_term().is_none() {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use znode::Term;
 
 use crate::Config;
-use crate::leader::member_steps::{Step, mark, next_step};
+use crate::leader::member_steps::{LeaderSight, Step, mark, next_step};
 use crate::leader::members::{LAG_ENTRIES_MAX, Members};
 use crate::leader::orders::OrderError;
 use crate::leader::transfer::Transfer;
@@ -73,7 +73,13 @@ impl MemberDuty {
         self.look_at_learners(&membership, watch).await;
         let stable = Duration::from_millis(self.config.promote_after_ms);
         let in_step = |id| watch.in_step.get(&id).is_some_and(|since| since.elapsed() >= stable);
-        let step = self.members.with_sight(term, &in_step, |sight| next_step(&membership, sight));
+        let index = membership.log_id().as_ref().map_or(0, |id| id.index);
+        let step = self.members.with_sight(term, &in_step, |sight| {
+            // A voter that has just lost its disk is still in contact for a moment, but it will not
+            // acknowledge this membership.
+            let takes_part = |id| (sight.in_contact)(id) && self.consensus().has_acknowledged(id, index);
+            next_step(&membership, &LeaderSight { in_contact: &takes_part, ..*sight })
+        });
         if let Some(step) = step {
             match self.carry_out(step, &membership, term).await {
                 Ok(()) => tracing::info!(?step, term, "a change of the members goes on"),

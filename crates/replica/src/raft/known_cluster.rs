@@ -27,6 +27,8 @@ pub(crate) struct PeerFacts {
     /// Ids of the members in the peer's configuration, which may found the cluster; `None` if the
     /// peer is to join an existing cluster, or did not tell.
     pub(crate) founders: Option<BTreeSet<u64>>,
+    /// Address of the peer's listener in the membership; `None` if the peer did not tell it.
+    pub(crate) peer_addr: Option<String>,
 }
 
 /// Facts of the cluster: its founding (uuid and zxid base), its format level (version of the format
@@ -41,8 +43,8 @@ pub(crate) struct KnownCluster {
     /// Format level of the cluster; 0 as long as this node does not know it.
     level: AtomicU16,
     removed: Mutex<BTreeMap<u64, Zxid>>,
-    /// Ids of the members in the membership in force; empty before there is one.
-    members: Mutex<BTreeSet<u64>>,
+    /// Peer addresses of the members in the membership in force, by id; empty before there is one.
+    members: Mutex<BTreeMap<u64, String>>,
     /// Facts that each peer told of itself in the last handshake with this node.
     met: Mutex<BTreeMap<u64, PeerFacts>>,
     changed: Seldom,
@@ -186,14 +188,24 @@ impl KnownCluster {
         }
     }
 
-    /// Notes the ids of the members.
-    pub(crate) fn note_members(&self, ids: BTreeSet<u64>) {
-        *self.members.lock() = ids;
+    /// Notes the peer addresses of the members, by id.
+    pub(crate) fn note_members(&self, addrs: BTreeMap<u64, String>) {
+        *self.members.lock() = addrs;
     }
 
     /// Ids of the members, as far as this node knows; empty before it knows any.
     pub(crate) fn member_ids(&self) -> BTreeSet<u64> {
-        self.members.lock().clone()
+        self.members.lock().keys().copied().collect()
+    }
+
+    /// Peer address of this node as a member; `None` while this node does not know it.
+    pub(crate) fn own_addr(&self) -> Option<String> {
+        self.members.lock().get(&self.node_id).cloned()
+    }
+
+    /// Peer addresses that nodes have told of themselves in their last handshakes, by id.
+    pub(crate) fn told_addrs(&self) -> Vec<(u64, String)> {
+        self.met.lock().iter().filter_map(|(id, facts)| Some((*id, facts.peer_addr.clone()?))).collect()
     }
 
     /// Notes that this node was removed.

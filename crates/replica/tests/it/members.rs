@@ -124,6 +124,28 @@ async fn a_dead_voter_is_replaced_by_one_order_and_may_not_come_back() {
     ensemble.stop_all().await;
 }
 
+/// None of the members in the configuration of node 4 runs, but the leader calls node 4.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_node_also_asks_the_members_that_call_it() {
+    let mut ensemble = Ensemble::new(4, |config| {
+        let (own, gone) = (config.node_id, 3);
+        growing(config);
+        config.members.retain(|member| own <= 3 || member.id == gone);
+    });
+    for at in 0..3 {
+        ensemble.start(at).await;
+    }
+    let leader = ensemble.leader().await;
+    if leader == 2 {
+        transferred(ensemble.node(2), Some(1)).await;
+    }
+    ensemble.stop(2).await;
+    ensemble.start(3).await;
+    order(ensemble.node(0), Order::Add(new_member(&ensemble, 3))).await.unwrap();
+    eventually("node 4 has a vote", || roles(ensemble.node(3)) == voters(&[1, 2, 3, 4])).await;
+    ensemble.stop_all().await;
+}
+
 /// A client orders a transfer of leadership and hangs up at once; the leader must still complete
 /// the transfer. If the leader stopped halfway, after it told its successor the sessions' times
 /// without a heartbeat, it would still lead, but acknowledge no heartbeat any more.

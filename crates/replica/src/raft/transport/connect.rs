@@ -13,10 +13,11 @@ use super::addresses::Addresses;
 use super::callers::{CallerPlace, IdInUse, Member};
 use super::frame::{FramedStream, Terms, malformed};
 use super::messages::{
-    Acceptance, Answer, Ask, FOUNDERS, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PROGRAM, Standing, Welcome,
+    Acceptance, Answer, Ask, FOUNDERS, Hello, LEADER_PRIORITY, Lane, NumberedMessage, PEER_ADDR, PROGRAM, Standing,
+    Welcome,
 };
 use super::refusal::{Refusal, VERSIONS};
-use super::rules::{Horizon, Rules};
+use super::rules::{ADDR_BYTES_MAX, Horizon, Rules};
 use super::stream::Stream;
 use crate::local::host::Host;
 use crate::raft::known_cluster::{KnownCluster, PeerFacts};
@@ -97,12 +98,14 @@ impl Identity {
         }
     }
 
-    /// This node's program, preference as leader and founders, as numbered fields of a hello or a
-    /// welcome.
+    /// This node's program, preference as leader, founders and address, as numbered fields of a
+    /// hello or a welcome.
     fn more(&self) -> Vec<(u16, Vec<u8>)> {
-        let program = codec::encode(self.cluster.program());
+        let program = Some((PROGRAM, codec::encode(self.cluster.program())));
+        let leader_priority = Some((LEADER_PRIORITY, vec![self.leader_priority]));
         let founders = (!self.joins).then(|| (FOUNDERS, codec::encode(&*self.founders)));
-        [(PROGRAM, program), (LEADER_PRIORITY, vec![self.leader_priority])].into_iter().chain(founders).collect()
+        let peer_addr = self.cluster.own_addr().map(|addr| (PEER_ADDR, addr.into_bytes()));
+        [program, leader_priority, founders, peer_addr].into_iter().flatten().collect()
     }
 
     fn accepted(&self, hello: &Hello) -> Acceptance {
@@ -280,13 +283,15 @@ pub(crate) struct PeerRejection {
     words: String,
 }
 
-/// Reads the facts that a peer told of itself: its program, its preference as leader and its
-/// configured members are in the numbered fields `more`.
+/// Reads the facts that a peer told of itself: its program, its preference as leader, its
+/// configured members and its address are in the numbered fields `more`.
 fn said(incarnation: u64, more: &[(u16, Vec<u8>)]) -> PeerFacts {
     let field = |number| more.iter().find(|(other, _)| *other == number).map(|(_, value)| value.as_slice());
     let leader_priority = field(LEADER_PRIORITY).and_then(|value| value.first().copied());
     let founders = field(FOUNDERS).and_then(|value| codec::decode_short(value).ok());
-    PeerFacts { incarnation, program: field(PROGRAM).and_then(program), leader_priority, founders }
+    let peer_addr = field(PEER_ADDR).filter(|addr| addr.len() <= ADDR_BYTES_MAX);
+    let peer_addr = peer_addr.and_then(|addr| String::from_utf8(addr.to_vec()).ok());
+    PeerFacts { incarnation, program: field(PROGRAM).and_then(program), leader_priority, founders, peer_addr }
 }
 
 /// Largest accepted size in bytes of the version of a peer's program.

@@ -43,7 +43,7 @@ const MEMBERS_TOLD_MAX: usize = 4_096;
 /// Longest time that a forwarded proposal may ask to be waited for.
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Largest size in bytes of a member's address, which is a host name and a port.
-const ADDR_BYTES_MAX: usize = 1 << 10;
+pub(super) const ADDR_BYTES_MAX: usize = 1 << 10;
 /// Largest number of members of a cluster, learners and observers included.
 pub const MEMBERS_MAX: usize = 32;
 /// Largest number of additional properties (name and value) that a membership stores for a member.

@@ -17,7 +17,7 @@ use crate::observation::{Lease, Observation};
 use crate::switchboard::Switchboard;
 
 /// Time for which a client waits for an answer. Longer than a node works on a call.
-const PATIENCE: Duration = Duration::from_millis(2_500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(2_500);
 /// Number of tries of one write after which the client counts the outcome as unknown.
 const TRIES: usize = 12;
 

@@ -285,6 +285,7 @@ impl Cluster {
                     node.bury();
                     if why.starts_with(nodes::REMOVED) {
                         node.fate = Fate::Removed;
+                        self.invariants.node_removed(self.hub.now_ms());
                     }
                     self.faults.ended(id);
                     if !turned_away {

@@ -118,8 +118,10 @@ fn judge(asker: Asker<'_>, answers: &[PeerAnswers]) -> Conclusion {
             return Conclusion::Differ { with: other.id };
         }
         // All members must answer, and not only a majority: a member that does not answer may be
-        // the only one left that knows of a cluster.
-        return if answers.len() + 1 >= founders.len() { Conclusion::Found } else { Conclusion::Ask };
+        // the only one left that knows of a cluster. Answers of other nodes, such as new members of
+        // a cluster that exists, do not count.
+        let has_answered = |id: &u64| *id == asker.id || answers.iter().any(|answer| answer.id == *id);
+        return if founders.iter().all(has_answered) { Conclusion::Found } else { Conclusion::Ask };
     }
     let sure = || answers.iter().filter(|answer| answer.counts());
     let uuids: BTreeSet<_> = sure().filter_map(|answer| answer.members.as_ref()?.uuid.map(|uuid| uuid.0)).collect();
@@ -357,7 +359,8 @@ mod tests {
 
     #[test]
     fn a_new_node_founds_only_when_all_members_answer_and_have_nothing() {
-        check(1, &[], Conclusion::Found);
+        let alone = Asker { id: 1, fresh: true, founders: Some(&BTreeSet::from([1])) };
+        assert_eq!(judge(alone, &[]), Conclusion::Found);
         check(3, &[], Conclusion::Ask);
         check(3, &[fresh(1), fresh(2)], Conclusion::Found);
         check(5, &[fresh(1), fresh(2)], Conclusion::Ask);
@@ -369,6 +372,14 @@ mod tests {
         // A node that is told to join waits for a cluster.
         let asker = Asker { id: 3, fresh: true, founders: None };
         assert_eq!(judge(asker, &[fresh(1), fresh(2)]), Conclusion::Ask);
+    }
+
+    /// Nodes 4 and 5 are being added to a cluster of nodes 1 to 3, and have no data yet.
+    #[test]
+    fn only_answers_of_configured_members_count_for_the_founding() {
+        check(3, &[fresh(4), fresh(5)], Conclusion::Ask);
+        check(3, &[fresh(1), fresh(4), fresh(5)], Conclusion::Ask);
+        check(3, &[fresh(1), fresh(2), fresh(4)], Conclusion::Found);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use znode::lock::{self, LockStatus};
 use znode::{FencingToken, Op, SessionId, State, ZPath};
 
 use super::{Calm, Invariant, World};
+use crate::client::PATIENCE;
 use crate::history::{Commit, History};
 use crate::observation::{Lease, Observation};
 
@@ -218,8 +219,11 @@ impl GrantsAreTold {
     /// Checks that the client of a wait was told in time. Returns whether the wait lay wholly in
     /// the calm, the time after all faults are repaired.
     fn judge(&self, ticket: &ZPath, waiter: &Waiter, now_ms: u64) -> Result<bool, String> {
-        let (Some(held_ms), Some(calm_ms)) = (waiter.held_ms, self.calm.borrow().from_ms) else { return Ok(false) };
-        if now_ms > held_ms.max(waiter.since_ms).max(calm_ms) + TOLD_MS {
+        let calm = self.calm.borrow();
+        let (Some(held_ms), Some(calm_ms)) = (waiter.held_ms, calm.from_ms) else { return Ok(false) };
+        // The client may wait for the answer of a node that was removed and does not run any more.
+        let answered_ms = calm.removed_ms + PATIENCE.as_millis() as u64;
+        if now_ms > held_ms.max(waiter.since_ms).max(calm_ms).max(answered_ms) + TOLD_MS {
             return Err(format!(
                 "client {} waits for {ticket} since {} ms, which holds since {held_ms} ms, and was not told by {now_ms} ms",
                 waiter.client, waiter.since_ms

@@ -42,6 +42,8 @@ impl World {
 pub struct Calm {
     /// The time at which the calm began; `None` before it.
     pub from_ms: Option<u64>,
+    /// The time at which the last removed node ended; 0 before. A removal may end in the calm.
+    pub removed_ms: u64,
     /// Number of grants in the calm that waiting clients were told of in time.
     pub grants: u64,
 }
@@ -149,6 +151,11 @@ impl Invariants {
     /// Sets the time from which on there are no faults.
     pub fn calm_from(&mut self, ms: u64) {
         self.calm.borrow_mut().from_ms = Some(ms);
+    }
+
+    /// Notes that a removed node has ended at this time.
+    pub fn node_removed(&mut self, ms: u64) {
+        self.calm.borrow_mut().removed_ms = ms;
     }
 
     /// Number of grants in the calm that clients waited for.

@@ -116,6 +116,16 @@ pub(crate) async fn look(raft: &Raft, told: Vec<LogIdRecord>) -> Option<Look> {
     look.await.ok()
 }
 
+/// Tells whether this node's log has the entry `id`, or had it before it was purged. Also true when
+/// Raft has ended.
+pub(crate) async fn may_have(raft: &Raft, id: LogIdRecord) -> bool {
+    let has = raft.with_raft_state(move |state| {
+        let is_purged = state.log_ids.purged().is_some_and(|purged| id.index <= purged.index);
+        is_purged || state.log_ids.get(id.index) == Some(LogId::from(id))
+    });
+    has.await.unwrap_or(true)
+}
+
 /// Tells whether an entry of a leader's log agrees with the entries that this node has committed.
 fn agrees_with(state: &RaftState, id: &LogIdRecord) -> bool {
     let Some(committed) = state.local_committed() else { return true };

@@ -18,7 +18,7 @@ use crate::local::disk_watch::STALLED;
 use crate::local::vote_gate::VoteGate;
 use crate::raft::ahead_of_leader::AppendVerdict;
 use crate::raft::consensus::Consensus;
-use crate::raft::continuity::{Continuity, Look};
+use crate::raft::continuity::{self, Continuity, Look};
 use crate::raft::transitions::Transitions;
 use crate::raft::transport::{
     AppendAnswer, AppendFrame, AppendResult, Exchange, FRAME_BYTES_MAX, FramedStream, Tenure, malformed,
@@ -90,8 +90,16 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
                 Ok(Exchange::Message(frame)) if frame.sequence == sequence + 1 => {
                     let (ruling, committed) = (server.consensus.membership(), server.consensus.committed_membership());
                     if !transitions.are_possible(&frame, &ruling, &committed) {
-                        let error = malformed("a membership that cannot follow the one before it".into());
-                        return refuse_append(server, framed, sequence + 1, error).await;
+                        let ruling = ruling.log_id().as_ref().map(|id| id.index);
+                        if !is_ahead(server, &frame, ruling).await {
+                            let error = malformed("a membership that cannot follow the one before it".into());
+                            return refuse_append(server, framed, sequence + 1, error).await;
+                        }
+                        continuity = Continuity::default();
+                        sequence += 1;
+                        let answer = AppendAnswer { sequence, result: AppendResult::Conflict };
+                        under_way.push_back(Box::pin(ready(Ok(FrameOutcome { answer, bytes: 0, idle: false }))));
+                        continue;
                     }
                     sequence += 1;
                     carries_entries |= !frame.entries.is_empty();
@@ -116,6 +124,19 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
             },
         }
     }
+}
+
+/// Tells whether a leader that does not know yet where this node's log ends may have sent the
+/// frame, whose membership cannot follow the memberships here: the entry before the frame is not in
+/// this log, or comes before the membership in force, whose index is `ruling`. Such a leader must
+/// send earlier entries first.
+async fn is_ahead(server: &Server, frame: &AppendFrame, ruling: Option<u64>) -> bool {
+    let consensus = &server.consensus;
+    if consensus.disk_watch.stalls() || !server.bootstrap.gate.admits(frame.vote.term) {
+        return false;
+    }
+    let Some(before) = frame.prev_log_id else { return false };
+    ruling.is_some_and(|ruling| ruling > before.index) || !continuity::may_have(&consensus.raft, before).await
 }
 
 /// Ends a connection with `error`. If the reason is a frame that no correct leader sends, first

@@ -7,6 +7,7 @@
 //! snapshot   number and manifest of the current snapshot
 //! log/       raft-log
 //! log.new/   new log of a node that has lost its state, until it is complete
+//! log.old/   a log that is given up while `log.lost` is there, until it is removed
 //! log.lost/  the log that the new one replaced, until the node has joined again
 //! sled/      snapshots
 //! ```
@@ -45,6 +46,10 @@ impl Layout {
         self.dir.join("log.new")
     }
 
+    fn log_old(&self) -> PathBuf {
+        self.dir.join("log.old")
+    }
+
     fn log_lost(&self) -> PathBuf {
         self.dir.join("log.lost")
     }
@@ -76,18 +81,16 @@ impl Layout {
         }
     }
 
-    /// Completes a replacement of the log that a crash interrupted, and removes `log.new`. If `log`
-    /// is missing, `log.new`, or else `log.lost`, becomes `log`.
+    /// Completes a replacement of the log that a crash interrupted, and removes `log.new` and
+    /// `log.old`. If `log` is missing, `log.new` becomes `log`.
     pub(crate) fn tidy(&self) -> io::Result<()> {
-        if !self.log().exists() {
-            // A missing `log` means that `log.new` is complete, as it is completed before `log` is
-            // renamed.
-            let whole = [self.log_new(), self.log_lost()].into_iter().find(|log| log.exists());
-            if let Some(whole) = whole {
-                fs::rename(whole, self.log())?;
-                sync_dir(&self.dir)?;
-            }
+        // A missing `log` means that `log.new` is complete, as it is completed before `log` is
+        // renamed.
+        if !self.log().exists() && self.log_new().exists() {
+            fs::rename(self.log_new(), self.log())?;
+            sync_dir(&self.dir)?;
         }
+        remove_all(&self.log_old())?;
         remove_all(&self.log_new())
     }
 
@@ -98,12 +101,13 @@ impl Layout {
         if self.log_lost().exists() {
             // The log that was given up first stays in `log.lost`, as only it can have entries that
             // other nodes lack.
-            remove_all(&self.log())?;
+            fs::rename(self.log(), self.log_old())?;
         } else {
             fs::rename(self.log(), self.log_lost())?;
         }
         fs::rename(self.log_new(), self.log())?;
         sync_dir(&self.dir)?;
+        remove_all(&self.log_old())?;
         failpoint::pass("log.replaced")
     }
 

@@ -168,18 +168,21 @@ impl LogStore {
         *self.log.flushes.on_close.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_close);
     }
 
-    /// Cuts uncommitted entries that conflict with the snapshot whose last entry is at `contained`.
-    /// If the log's entry at that index has an older term, it and all later entries are removed.
+    /// Removes uncommitted entries that conflict with the snapshot whose last entry is `contained`.
     /// Such entries remain when the process was killed after a snapshot arrived and before Raft cut
-    /// the log. Durable on return; returns true if entries were cut. Blocking.
+    /// the log. Durable on return; returns true if entries were removed. Blocking.
     pub(crate) fn cut_refuted(&self, contained: LogId) -> io::Result<bool> {
         let index = contained.index;
         let found = self.entries(index, index.saturating_add(1), u64::MAX)?.pop();
-        if found.is_none_or(|entry| entry.log_id >= contained) {
-            return Ok(false);
+        let upto = LogIdRecord::from(&contained);
+        let refuted = match found {
+            Some(entry) => entry.log_id != contained,
+            None => ends_on_another_branch(&self.read(), &upto),
+        };
+        if refuted {
+            self.durably_at_start(|log| go_behind(log, upto))?;
         }
-        self.durably_at_start(|log| log.truncate(index))?;
-        Ok(true)
+        Ok(refuted)
     }
 
     /// Runs `write` and blocks until its record is on disk.
@@ -410,7 +413,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let loan = self.fatal.note(doing, lend().await)?;
         self.durably(doing, |log| {
             failpoint::pass("log.purge")?;
-            log.purge(upto).map(Some)
+            let refuted = ends_on_another_branch(log, &upto);
+            if refuted { go_behind(log, upto) } else { log.purge(upto) }.map(Some)
         })
         .await?;
         // raft-log's flush thread removes the purged files after the flush above, and syncs their
@@ -419,6 +423,25 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         drop(loan);
         self.fatal.note(doing, failpoint::pass("log.purged"))
     }
+}
+
+/// Tells whether the log ends before the committed entry `contained`, with an entry of a later term.
+/// Then that last entry is not committed. raft-log would take it for a later one than `contained`,
+/// because it compares terms first.
+fn ends_on_another_branch(log: &RaftLog<WalTypes>, contained: &LogIdRecord) -> bool {
+    log.log_state().last().is_some_and(|last| last.index < contained.index && last > contained)
+}
+
+/// Removes all entries that are not known to be committed, and marks all up to `contained` as
+/// purged, so that the log ends with `contained`.
+fn go_behind(log: &mut RaftLog<WalTypes>, contained: LogIdRecord) -> io::Result<Segment> {
+    let state = log.log_state();
+    let kept = [state.committed(), state.purged()].into_iter().flatten().map(|id| id.index).max();
+    let next = kept.map_or(0, |kept| kept + 1);
+    if state.last().is_some_and(|last| last.index >= next) {
+        log.truncate(next)?;
+    }
+    log.purge(contained)
 }
 
 #[cfg(test)]

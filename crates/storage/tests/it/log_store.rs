@@ -55,6 +55,27 @@ fn a_cut_and_a_purge_survive_a_reopen() {
     });
 }
 
+/// Entries of term 5, which was never committed, are in the log when a snapshot with a last entry of
+/// term 4 arrives.
+#[test]
+fn a_purge_behind_entries_of_a_later_term_removes_them() {
+    let (_parent, dir) = data_dir();
+    block_on(async {
+        let storage = open(&dir).unwrap();
+        let mut log = storage.log.clone();
+        append(&storage, (0..10).map(|i| entry(if i < 5 { 1 } else { 5 }, i, b"old")).collect()).await.unwrap();
+        crate::harness::write_snapshot(&storage, &[], &crate::harness::meta(4, 20)).unwrap();
+        log.purge(log_id(4, 20)).await.unwrap();
+        append(&storage, vec![entry(6, 21, b"new")]).await.unwrap();
+    });
+    block_on(async {
+        let mut log = open(&dir).unwrap().log;
+        let state = log.get_log_state().await.unwrap();
+        assert_eq!((state.last_purged_log_id, state.last_log_id), (Some(log_id(4, 20)), Some(log_id(6, 21))));
+        assert_eq!(bytes_of(&log.try_get_log_entries(..).await.unwrap()[0]), b"new");
+    });
+}
+
 #[test]
 fn a_limited_read_stops_at_some_megabytes_but_gives_one_entry_at_least() {
     let (_parent, dir) = data_dir();

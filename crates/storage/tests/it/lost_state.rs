@@ -93,6 +93,11 @@ fn giving_up_goes_on_where_it_stopped() {
     assert!(storage.meta.rejoining());
     assert_eq!((storage.log.vote(), storage.log.last()), (Some(Vote::new(7, 2)), None));
     drop(storage);
+    // Power cut while the log is given up a second time: the log of the first time stays.
+    fs::rename(given_up.join("log"), given_up.join("log.new")).unwrap();
+    copy_dir(&given_up.join("log.lost"), &given_up.join("log.old"));
+    drop(open_with_peers(&given_up).unwrap());
+    assert!(given_up.join("log.lost").exists() && !given_up.join("log.old").exists());
     // Power cut after the node stored that it rejoins, and before the old log was renamed. The
     // replacement begins again.
     let half = parent.path().join("half");
@@ -102,6 +107,19 @@ fn giving_up_goes_on_where_it_stopped() {
     let storage = open_with_peers(&half).unwrap();
     assert!(storage.meta.rejoining());
     assert_eq!((storage.log.vote(), storage.log.last()), (Some(Vote::new(7, 2)), None));
+}
+
+/// The log that was given up has an older vote than the log in its place, which is removed here.
+#[test]
+fn a_log_that_was_given_up_does_not_replace_a_missing_one() {
+    let (_parent, dir) = data_dir();
+    begun(&dir, true);
+    fs::remove_dir_all(dir.join("sled")).unwrap();
+    drop(open_with_peers(&dir).unwrap());
+    fs::remove_dir_all(dir.join("log")).unwrap();
+    let error = open_with_peers(&dir).err().unwrap().to_string();
+    assert!(error.contains("its log, and with it the vote, is gone"), "{error}");
+    assert!(dir.join("log.lost").exists());
 }
 
 /// Simulates a power cut that undoes the removal of the older of two purged chunks.

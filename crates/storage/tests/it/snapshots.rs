@@ -145,11 +145,22 @@ fn space_stays_bounded_under_many_snapshots() {
 /// with it.
 #[test]
 fn entries_that_a_snapshot_refutes_are_cut_at_the_next_start() {
-    for (snapshot, last) in [((2, 5), (1, 4)), ((1, 5), (1, 9)), ((2, 12), (1, 9))] {
+    // The log has entries 0 to 4 of term 1, and 5 to 9 of term `term`.
+    let cases = [
+        (1, (2, 5), (2, 5)),
+        (1, (1, 5), (1, 9)),
+        (1, (2, 12), (1, 9)),
+        // Entries of a later term that were never committed, over or under the snapshot's last.
+        (5, (4, 5), (4, 5)),
+        (5, (4, 12), (4, 12)),
+        (5, (5, 7), (5, 9)),
+    ];
+    for (term, snapshot, last) in cases {
         let (_parent, dir) = data_dir();
         {
             let storage = open(&dir).unwrap();
-            block_on(append(&storage, (0..10).map(|index| entry(1, index, b"x")).collect())).unwrap();
+            let entries = (0..10).map(|index| entry(if index < 5 { 1 } else { term }, index, b"x"));
+            block_on(append(&storage, entries.collect())).unwrap();
             write_snapshot(&storage, &[], &meta(snapshot.0, snapshot.1)).unwrap();
         }
         for _ in 0..2 {

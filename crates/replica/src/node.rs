@@ -112,9 +112,15 @@ impl Parts {
         })
     }
 
-    fn bootstrap(&self) -> Arc<Bootstrap> {
-        let (consensus, view, gate) = (Arc::clone(&self.consensus), Arc::clone(&self.view), Arc::clone(&self.gate));
-        Arc::new(Bootstrap { consensus, config: Arc::clone(&self.config), view, gate, meta: self.meta.clone() })
+    fn bootstrap(&self, drain_wish: &Arc<DrainWish>) -> Arc<Bootstrap> {
+        Arc::new(Bootstrap {
+            consensus: Arc::clone(&self.consensus),
+            config: Arc::clone(&self.config),
+            view: Arc::clone(&self.view),
+            gate: Arc::clone(&self.gate),
+            meta: self.meta.clone(),
+            drain_wish: Arc::clone(drain_wish),
+        })
     }
 
     fn status(&self, proposer: &Arc<Proposer>, reads: &Arc<Reads>) -> Arc<Status> {
@@ -151,7 +157,9 @@ impl Parts {
     /// Makes the node, and starts all tasks that run as long as the node does.
     fn begin(self, listener: Listener, disk: Disk, state_machine_gone: mpsc::Receiver<()>) -> Arc<Node> {
         let (queue, proposals) = ProposalQueue::new();
-        let (proposer, bootstrap, housekeeping) = (self.proposer(queue), self.bootstrap(), self.housekeeping());
+        let drain_wish = Arc::new(DrainWish::new(Arc::clone(&self.consensus)));
+        let (proposer, bootstrap) = (self.proposer(queue), self.bootstrap(&drain_wish));
+        let housekeeping = self.housekeeping();
         let leadership = Arc::new(Leadership::new(Arc::clone(&proposer)));
         let (reads, indexes) = Reads::new(&proposer, Arc::clone(&self.gate), self.recover_to);
         let reads = Arc::new(reads);
@@ -187,7 +195,7 @@ impl Parts {
             status: Arc::clone(&status),
             operators,
             upgrade,
-            drain_wish: Arc::new(DrainWish::new(Arc::clone(&consensus))),
+            drain_wish,
             tasks: Mutex::new(JoinSet::new()),
             disk: Mutex::new(Some(disk)),
             state_machine_gone: Mutex::new(Some(state_machine_gone)),

@@ -279,6 +279,11 @@ impl Cluster {
                     self.faults.ended(self.nodes[index].id);
                 }
                 Stepped::Failed(why) => {
+                    // A removed node may end within the step in which it is the first to apply its
+                    // removal.
+                    let applied = node.replica().map(|replica| replica.state().last_zxid());
+                    applied.map_or(Ok(()), |applied| self.learn(index, applied))?;
+                    let node = &mut self.nodes[index];
                     let id = node.id;
                     self.hub.lock().event(&[17, id], || format!("node {id} ends itself: {why}"));
                     let turned_away = self.faults.programs.may_end(node, &why);
@@ -341,6 +346,16 @@ impl Cluster {
         }
     }
 
+    /// Takes the entries up to `applied`, which a node has applied, for committed ones.
+    fn learn(&mut self, node: usize, applied: Zxid) -> Result<(), String> {
+        let now_ms = self.hub.now_ms();
+        for zxid in self.history.learn(&self.nodes[node].log, applied, now_ms)? {
+            self.hub.lock().event(&[19, zxid.0], || self.history.in_words(zxid));
+            self.invariants.committed(&self.history, zxid, now_ms)?;
+        }
+        Ok(())
+    }
+
     /// Passes all that nodes and clients showed in this step to the invariants.
     fn observe(&mut self) -> Result<(), String> {
         let now_ms = self.hub.now_ms();
@@ -359,11 +374,7 @@ impl Cluster {
             }
         }
         for view in &views {
-            let log = &self.nodes[view.node as usize - 1].log;
-            for zxid in self.history.learn(log, view.state.last_zxid(), now_ms)? {
-                self.hub.lock().event(&[19, zxid.0], || self.history.in_words(zxid));
-                self.invariants.committed(&self.history, zxid, now_ms)?;
-            }
+            self.learn(view.node as usize - 1, view.state.last_zxid())?;
         }
         for view in &views {
             let log = &self.nodes[view.node as usize - 1].log;

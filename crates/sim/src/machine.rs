@@ -346,6 +346,11 @@ impl Node {
         self.ask(|replica, deadline| async move { drop(replica.order(Order::Transfer { to: None }, deadline).await) });
     }
 
+    /// Drains the node, or ends its drain.
+    pub fn drain(&mut self, drained: bool) {
+        self.ask(move |replica, _| async move { _ = replica.set_drained(drained).await });
+    }
+
     fn ask<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         ask: impl FnOnce(Replica, Instant) -> F + Send + 'static,

@@ -33,6 +33,7 @@ use znode::Zxid;
 
 use crate::Config;
 use crate::local::vote_gate::VoteGate;
+use crate::operate::drain_wish::DrainWish;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, KnownMembers, MEMBERS_MAX, Standing};
 use crate::view::View;
@@ -146,6 +147,7 @@ pub(crate) struct Bootstrap {
     pub(crate) view: Arc<View>,
     pub(crate) gate: Arc<VoteGate>,
     pub(crate) meta: NodeMeta,
+    pub(crate) drain_wish: Arc<DrainWish>,
 }
 
 impl Bootstrap {
@@ -158,7 +160,7 @@ impl Bootstrap {
             let answers = self.ask().await;
             let missing = self.missing(&answers);
             self.meet_those_named(&answers);
-            self.meet_callers();
+            self.meet_callers(&answers);
             match judge(self.asker(&founders), &answers) {
                 Conclusion::Found => self.found().await,
                 Conclusion::Join { .. } if self.gate.joined() => {}
@@ -238,13 +240,14 @@ impl Bootstrap {
         }
     }
 
-    /// Makes peers of the nodes that have called this one, so that the next questions go to them,
-    /// too. The configured members may all have left the cluster, and then only the leader's calls
-    /// tell where the cluster is.
-    fn meet_callers(&self) {
+    /// Makes peers of the nodes that have called this one and did not answer, so that the next
+    /// questions go to the addresses that they have told. The configured members may have left the
+    /// cluster or moved, and then only the leader's calls tell where the cluster is.
+    fn meet_callers(&self, answers: &[PeerAnswers]) {
         let peers = &self.consensus.peers;
         for (id, addr) in self.consensus.cluster.told_addrs() {
-            if peers.get(id).is_none() && peers.all().len() < MEMBERS_MAX {
+            let is_silent = answers.iter().all(|answer| answer.id != id);
+            if is_silent && (peers.get(id).is_some() || peers.all().len() < MEMBERS_MAX) {
                 peers.reach(id, &addr);
             }
         }
@@ -307,6 +310,7 @@ impl Bootstrap {
             leads: self.consensus.leader_term(&metrics).is_some(),
             last_log: metrics.last_log_index.unwrap_or(0),
             steady: self.consensus.disk_watch.is_steady(),
+            drained: self.drain_wish.is_wished(),
         }
     }
 }
@@ -318,8 +322,9 @@ mod tests {
 
     use super::*;
 
-    const FRESH: Standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true };
-    const FORMED: Standing = Standing { fresh: false, joined: true, term: 1, leads: false, last_log: 10, steady: true };
+    const FRESH: Standing =
+        Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true, drained: false };
+    const FORMED: Standing = Standing { fresh: false, joined: true, term: 1, last_log: 10, ..FRESH };
 
     /// Answers of node `id`. The last membership in its log is the entry at `index`, with these
     /// sets of voters.

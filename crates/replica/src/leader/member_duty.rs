@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use openraft::ChangeMembers;
-use storage::StoredMembership;
+use storage::{Member, StoredMembership};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use znode::Term;
 
 use crate::Config;
 use crate::leader::member_steps::{LeaderSight, Step, mark, next_step};
-use crate::leader::members::{LAG_ENTRIES_MAX, Members};
+use crate::leader::members::Members;
 use crate::leader::orders::OrderError;
 use crate::leader::transfer::Transfer;
-use crate::raft::consensus::Consensus;
+use crate::raft::consensus::{Consensus, LAG_ENTRIES_MAX};
 use crate::raft::transport::Standing;
 
 /// Shortest time between two transfers of leadership to voters with a higher preference.
@@ -74,10 +75,14 @@ impl MemberDuty {
         let stable = Duration::from_millis(self.config.promote_after_ms);
         let in_step = |id| watch.in_step.get(&id).is_some_and(|since| since.elapsed() >= stable);
         let index = membership.log_id().as_ref().map_or(0, |id| id.index);
+        let voting = self.voting(&membership, term).await;
         let step = self.members.with_sight(term, &in_step, |sight| {
             // A voter that has just lost its disk is still in contact for a moment, but it will not
-            // acknowledge this membership.
-            let takes_part = |id| (sight.in_contact)(id) && self.consensus().has_acknowledged(id, index);
+            // acknowledge this membership. Later it acknowledges entries before it has its vote.
+            let takes_part = |id| {
+                let votes = voting.as_ref().is_none_or(|voting| voting.contains(&id));
+                (sight.in_contact)(id) && self.consensus().has_acknowledged(id, index) && votes
+            };
             next_step(&membership, &LeaderSight { in_contact: &takes_part, ..*sight })
         });
         if let Some(step) = step {
@@ -106,6 +111,18 @@ impl MemberDuty {
                 watch.in_step.remove(&id);
             }
         }
+    }
+
+    /// Members in contact that answer that they have caught up and may vote. `None` if no member is
+    /// being removed or replaced, because then nobody is asked.
+    async fn voting(&self, membership: &StoredMembership, term: u64) -> Option<BTreeSet<u64>> {
+        let leaves =
+            |member: &Member| [mark::REMOVING, mark::REPLACES].iter().any(|mark| member.extra.contains_key(*mark));
+        membership.nodes().find(|(_, member)| leaves(member))?;
+        let others = membership.nodes().map(|(id, _)| *id).filter(|id| self.members.in_contact(*id, term));
+        let asked = join_all(others.map(|id| async move { (id, self.standing(id).await) })).await;
+        let may_vote = |(id, standing): (u64, Option<Standing>)| standing.is_some_and(|it| it.joined).then_some(id);
+        Some(asked.into_iter().filter_map(may_vote).collect())
     }
 
     /// Progress of a member's log and term, as the member answers; `None` without an answer in
@@ -166,6 +183,9 @@ impl MemberDuty {
             return;
         }
         watch.rebalanced = Some(Instant::now());
+        if self.standing(to).await.is_none_or(|standing| standing.drained) {
+            return;
+        }
         tracing::info!(to, priority, own_priority = own, "a voter is preferred to this leader");
         if let Err(error) = self.transfer.transfer(Some(to), term).await {
             tracing::warn!(to, %error, "leadership was not transferred");

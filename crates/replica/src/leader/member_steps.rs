@@ -131,7 +131,7 @@ fn step_of(id: u64, member: &Member, voters: &BTreeSet<u64>, sight: &LeaderSight
         if !voters.contains(&old) {
             return promote(id, member, voters, sight);
         }
-        let may = (sight.in_step)(id);
+        let may = (sight.in_step)(id) && promotes_itself(member);
         let mut then = voters.clone();
         then.remove(&old);
         then.insert(id);
@@ -226,6 +226,8 @@ mod tests {
         check(&marked, &[2, 4], &[], Some(Step::NoteRemoved { id: 3 }));
         check(&marked, &[2, 4], &[3], Some(Step::Drop { id: 3 }));
         check(&membership(&[&[1, 2, 4]], &[]), &[2, 4], &[3], None);
+        let observer = membership(&[&[1, 2, 3]], &[(4, &[("replaces", "3"), ("role", "observer")])]);
+        check(&observer, &[2, 4], &[], None);
     }
 
     #[test]

@@ -13,14 +13,12 @@ use znode::{Op, Request};
 
 use crate::leader::member_steps::{LeaderSight, has_quorum, is_observer, mark, replaces};
 use crate::leader::orders::{MemberReport, MembersReport, NewMember, OrderError, RefusedOrder};
-use crate::raft::consensus::Consensus;
+use crate::raft::consensus::{Consensus, LAG_ENTRIES_MAX};
 use crate::raft::transport::{MEMBERS_MAX, Standing};
 use crate::write::propose::Proposer;
 
 /// Time after which the outcome of a change of the members counts as unknown.
 const CHANGE_MAX: Duration = Duration::from_secs(10);
-/// Largest number of entries that a learner may lack to become a voter.
-pub(crate) const LAG_ENTRIES_MAX: u64 = 5_000;
 /// Largest number of learners that are to become voters at the same time, because each costs the
 /// leader work.
 const LEARNERS_MAX: usize = 2;
@@ -153,6 +151,10 @@ impl Members {
         let is_fine = |text: &&String| !text.is_empty() && text.len() <= TEXT_BYTES_MAX;
         if new.id == 0 || !texts.iter().all(is_fine) {
             let why = "a member has an id that is not 0, and addresses and a zone of 1 to 255 bytes";
+            return refused(RefusedOrder::BadOrder, why.into());
+        }
+        if new.replaces.is_some() && (new.observer || new.manual) {
+            let why = "a member that replaces a voter becomes a voter by itself: it is neither an observer nor manual";
             return refused(RefusedOrder::BadOrder, why.into());
         }
         let state = self.proposer.view.state();
@@ -375,7 +377,8 @@ mod tests {
         };
         let learner = Node::start(joining, listener).await.unwrap();
         let new = NewMember { id: 2, peer_addr: addr.clone(), http_addr: addr, manual: true, ..NewMember::default() };
-        let standing = Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true };
+        let standing =
+            Standing { fresh: true, joined: false, term: 0, leads: false, last_log: 0, steady: true, drained: false };
         members.add(new, standing).await.unwrap();
         while members.lag(2) != Some(0) || !members.in_contact(2, term) {
             tokio::task::yield_now().await;
@@ -419,6 +422,11 @@ mod tests {
         assert_eq!(why(true, membership(3, 8, true)), "there are 8 observers already");
         assert_eq!(why(true, membership(MEMBERS_MAX as u64, 0, false)), "there are 32 members already");
         assert_eq!(why(false, membership(MEMBERS_MAX as u64 - 1, 0, false)), "Ok(())");
+        for unfit in [NewMember { manual: true, ..new(false) }, new(true)] {
+            let replacing = NewMember { replaces: Some(1), ..unfit };
+            let done = node.operators.members.may_add(&replacing, &membership(3, 0, false));
+            assert!(matches!(done, Err(OrderError::Refused { kind: RefusedOrder::BadOrder, .. })), "{done:?}");
+        }
         node.shutdown().await;
     }
 }

@@ -30,6 +30,9 @@ use crate::raft::state_machine::StateMachine;
 use crate::raft::transport::{Answer, Ask, ChannelError, Standing, TOUCHES_MAX};
 use crate::{Config, Error, PeerMeasures};
 
+/// Largest number of entries that a member may lack to become a voter, or to be preferred as leader.
+pub(crate) const LAG_ENTRIES_MAX: u64 = 5_000;
+
 /// Time that a leader waits for the election of its successor.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1_000);
 /// Longest time in which a leader tells its successor how long sessions have been silent.
@@ -244,12 +247,16 @@ impl Consensus {
             .is_some_and(|since| since.elapsed() < self.election_timeout_max)
     }
 
-    /// Voter that is to lead next: of the voters that follow this leader of `term`, the one with
-    /// the highest preference, and of equals the one that lacks the fewest entries.
+    /// Voter that is to lead next: of the voters that follow this leader of `term` and lack few
+    /// entries, the one with the highest preference, and of equals the one that lacks the fewest
+    /// entries. If all lack many, one of those.
     pub(crate) fn successor(&self, term: u64) -> Option<u64> {
         let membership = self.membership();
         let voters = membership.voter_ids().filter(|id| *id != self.node_id && self.is_in_contact(*id, term));
-        let rank = |id: u64| (self.cluster.priority_of(id).unwrap_or(50), Reverse(self.lag(id).unwrap_or(u64::MAX)));
+        let rank = |id: u64| {
+            let lag = self.lag(id).unwrap_or(u64::MAX);
+            (lag <= LAG_ENTRIES_MAX, self.cluster.priority_of(id).unwrap_or(50), Reverse(lag))
+        };
         voters.max_by_key(|id| rank(*id))
     }
 

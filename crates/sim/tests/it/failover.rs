@@ -38,12 +38,19 @@ impl Machines {
 
     /// Starts three nodes with a configuration, without waiting until they are ready.
     pub(crate) fn make(seed: u64, config: Config) -> Machines {
+        Machines::make_each(seed, |_| config.clone())
+    }
+
+    /// Starts three nodes, each with its own configuration, without waiting until they are ready.
+    fn make_each(seed: u64, config: impl Fn(MachineId) -> Config) -> Machines {
         storage::seed_random(Some(seed));
         let hub = Hub::new(seed, Detail::Last);
         hub.lock().network.calm();
-        let config = Config { members: Node::members(3), ..config };
         let clock = Clock { rate: Clock::TRUE_RATE, ahead_ms: 0 };
-        let node = |id| Node::new(hub.clone(), id, config.clone(), clock, 1);
+        let node = |id| {
+            let config = Config { members: Node::members(3), ..config(id) };
+            Node::new(hub.clone(), id, config, clock, 1)
+        };
         let mut machines = Machines { nodes: (1..=3).map(node).collect(), hub, ended: None };
         machines.nodes.iter_mut().for_each(|node| node.start().unwrap());
         machines
@@ -195,6 +202,23 @@ fn connections_that_end_again_and_again_depose_nobody() {
         machines.run(97);
         assert_eq!((machines.leader(), machines.terms()), (Some((term, leader)), vec![term; 3]), "round {round}");
     }
+    machines.end();
+}
+
+#[test]
+fn a_drained_node_does_not_lead_although_it_is_preferred() {
+    let preferred = |id| Config { leader_priority: if id == 1 { 100 } else { 50 }, ..Config::default() };
+    let mut machines = Machines::make_each(5, preferred);
+    machines.run_until_ready();
+    // Another voter is preferred to a leader once it has been nearly up to date for ten seconds.
+    machines.run(15_000);
+    assert_eq!(machines.leader().map(|(_, leader)| leader), Some(1));
+    machines.node(1).drain(true);
+    machines.run(2_000);
+    let (term, leader) = machines.leader().unwrap();
+    assert_ne!(leader, 1);
+    machines.run(60_000);
+    assert_eq!(machines.leader(), Some((term, leader)));
     machines.end();
 }
 

@@ -336,6 +336,8 @@ pub(crate) struct Standing {
     pub(crate) last_log: u64,
     /// True if the node's disk answers, and has answered in time for a while.
     pub(crate) steady: bool,
+    /// True if an operator has drained the node.
+    pub(crate) drained: bool,
 }
 
 /// Request of a candidate for a vote or a pre-vote.
@@ -502,6 +504,7 @@ mod tests {
                 leads: true,
                 last_log: 300,
                 steady: true,
+                drained: false,
             }),
             Answer::Vote(VoteAnswer { vote: VOTE, granted: true, last_log_id: Some(ID) }),
             Answer::TransferLeader(Ok(())),

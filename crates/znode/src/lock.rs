@@ -13,4 +13,4 @@ pub use crate::operations::readings::{
 pub use crate::queue::ended::{EndedSession, EndedTicket, Grant, Moment, TicketEnd};
 pub use crate::queue::revocations::Revocation;
 pub use crate::state::mixed_clients::{MixedPair, Naming};
-pub use crate::words::ticket_name::{TICKET_NAME_BYTES_MAX, is_ticket_name};
+pub use crate::words::ticket_name::{TICKET_NAME_BYTES_MAX, is_ticket_name, sequence_of};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use zlock_client::api::{AclEntry, EventInfo, EventKind, Mode, RevokeRequest, Stat, ZnodeInfo};
+use zlock_client::api::{AclEntry, EventInfo, EventKind, Mode, ProblemType, RevokeRequest, Stat, ZnodeInfo};
 use znode::lock::Revocation;
 use znode::{Acl, CreateMode, Identity, LockMode, State, ZPath, Znode};
 
@@ -232,7 +232,7 @@ pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
     // A bracket begins a JSON list, because schemes have none.
     if text.starts_with('[') {
         let entries = serde_json::from_str(text);
-        return acl(entries.map_err(|error| Problem::bad("acl", format!("not a JSON list of entries: {error}")))?);
+        return acl(entries.map_err(|error| malformed_acl(&format!("not a JSON list of entries: {error}")))?);
     }
     let entry = |entry: &str| {
         let (who, letters) = entry.rsplit_once(':')?;
@@ -240,7 +240,7 @@ pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
         Some((scheme.to_owned(), id.to_owned(), letters.to_owned()))
     };
     let entry = |text| {
-        let (scheme, id, letters) = entry(text).ok_or_else(|| Problem::bad("acl", "write scheme:id:perms"))?;
+        let (scheme, id, letters) = entry(text).ok_or_else(|| malformed_acl("write scheme:id:perms"))?;
         Ok(Acl { perms: perms(&letters)?, scheme, id })
     };
     text.split(',').map(entry).collect()
@@ -249,8 +249,12 @@ pub(crate) fn parse_acl(text: &str) -> Result<Vec<Acl>, Problem> {
 fn perms(letters: &str) -> Result<u32, Problem> {
     let bit = |letter| PERMS.iter().find(|(known, _)| *known == letter).map(|(_, bit)| *bit);
     letters.chars().try_fold(0, |bits, letter| {
-        bit(letter).map(|bit| bits | bit).ok_or_else(|| Problem::bad("acl", "perms are letters out of cdrwa"))
+        bit(letter).map(|bit| bits | bit).ok_or_else(|| malformed_acl("perms are letters out of cdrwa"))
     })
+}
+
+fn malformed_acl(why: &str) -> Problem {
+    Problem::new(ProblemType::InvalidAcl, format!("acl: {why}"))
 }
 
 /// Converts a revocation (a client's request that a ticket's session give the ticket up), with the

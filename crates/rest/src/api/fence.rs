@@ -65,7 +65,8 @@ pub(crate) async fn check_behind(State(door): State<Arc<Door>>, request: Request
     let lock = once(&parts.headers, headers::FENCE_LOCK)?;
     let lock =
         lock.ok_or_else(|| Problem::bad(headers::FENCE_LOCK, "it is missing: name the lock that is to be held"))?;
-    let lock = paths::parse(headers::FENCE_LOCK, lock)?;
+    let decode = if lock.starts_with('/') { paths::decode_in } else { paths::parse };
+    let lock = decode(headers::FENCE_LOCK, lock)?;
     // Two tokens, or one that is no ASCII text, count as no token, because the proxy passes on what
     // its client sent.
     let token = once(&parts.headers, headers::FENCING_TOKEN).ok().flatten();

@@ -132,7 +132,9 @@ pub(crate) async fn ticket(mut call: Call) -> Answer {
     let state = call.read().await?;
     std::mem::take(&mut call.query).finish()?;
     let Some(parts) = lock::parts(&state, &ticket) else {
-        return Err(gone(&ticket, &state));
+        let is_there = state.node(&ticket).is_some();
+        let other = || Problem::bad("path", "no ticket of a multi-lock: ask for it under /v1/tickets");
+        return Err(if is_there { other() } else { gone(&ticket, &state) });
     };
     // As for a single ticket, only the owner gets `safe_for_ms`, and other clients need read
     // access.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use zlock_client::api::ProblemType::{NoNode, NotAcquired, TicketGone};
 use zlock_client::api::{Millis, PathInUrl, Release, SimpleLock, Ticket};
-use znode::{Ensure, Error, FencingToken, HeldTicket, LockGuard, Op, State, TicketRef, ZPath, Zxid};
+use znode::{Ensure, Error, FencingToken, HeldTicket, LockGuard, Op, State, TicketRef, ZPath, Zxid, lock};
 
 use crate::api::ensure::ensure;
 use crate::api::holders;
@@ -60,6 +60,10 @@ const ROUTE: &str = "/v1/simple-locks";
 pub(crate) async fn acquire(mut call: Call) -> Answer {
     let credential = call.caller.session()?;
     let path = call.lock_path(ROUTE)?;
+    if lock::sequence_of(path.name()).is_some() {
+        // Such a znode counts as a ticket in the queue of its parent, and not as a lock.
+        return Err(Problem::bad("path", "the name of a simple lock does not end in ten digits"));
+    }
     let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
     if wait_ms > 0 {
         // The idempotency key is not sent to the log, which would answer all later tries with the

@@ -27,8 +27,12 @@ pub(crate) async fn watch(mut call: Call, path: ZPath) -> Answer {
     let deadline = call.arrived + Duration::from_millis(wait_ms);
     let since = match since {
         Some(since) => {
-            // Events after a zxid are the same, whatever the consistency.
-            call.consistency()?;
+            // By default, the node answers with the events that it has applied, and waits for more.
+            if call.query.has("consistency") {
+                call.read().await?;
+            } else if call.caller.min_zxid > call.door.replica.state().last_zxid() {
+                call.state_with(call.caller.min_zxid).await?;
+            }
             std::mem::take(&mut call.query).finish()?;
             check_committed(&call, Zxid(since)).await?;
             Zxid(since)

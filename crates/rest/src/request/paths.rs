@@ -9,7 +9,12 @@ use crate::problem::Problem;
 /// text, and then checked. An encoded slash separates names like a plain slash, because generated
 /// clients encode all slashes.
 pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
-    parse("path", &decode_text(raw)?)
+    decode_in("path", raw)
+}
+
+/// Decodes the znode path in the header `name`.
+pub(crate) fn decode_in(name: &str, raw: &str) -> Result<ZPath, Problem> {
+    parse(name, &decode_text(raw)?)
 }
 
 /// Decodes the path of a create to the parent and the name. The name may be empty if `mode` is

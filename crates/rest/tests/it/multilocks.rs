@@ -45,6 +45,17 @@ async fn all_locks_are_held_or_none() {
 
 /// A refused multi-lock must name the lock that was held, and not one of its locks that were free.
 #[tokio::test]
+async fn the_ticket_of_a_single_lock_is_not_gone() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let held = node.in_session(&session, Method::POST, "/v1/locks/one").await.expect(200);
+    let ticket = text(&held, "ticket").to_owned();
+    node.get(&format!("/v1/multilocks{ticket}")).await.expect_problem(400, "bad-request");
+    node.in_session(&session, Method::DELETE, &format!("/v1/tickets{ticket}")).await.expect(200);
+    node.get(&format!("/v1/multilocks{ticket}")).await.expect_problem(410, "ticket-gone");
+}
+
+#[tokio::test]
 async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
     let node = Node::start().await;
     let (first, second) = (node.session().await, node.session().await);

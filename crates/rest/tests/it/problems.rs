@@ -61,7 +61,7 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
         (Method::POST, "/v1/znodes/a?mode=forever", "mode"),
         (Method::POST, "/v1/znodes/a?ttl=5s", "ttl"),
         (Method::POST, "/v1/znodes/a?mode=persistent-ttl", "ttl"),
-        (Method::POST, "/v1/znodes/a?acl=all", "acl"),
+        (Method::POST, "/v1/locks/a?owner=a%0Ab", "owner"),
         (Method::POST, "/v1/locks/a?wiat=5s", "wiat"),
         (Method::POST, "/v1/locks/a?wait=soon", "wait"),
         (Method::POST, "/v1/locks/a?mode=shared", "mode"),
@@ -86,6 +86,10 @@ async fn a_parameter_that_is_unknown_or_bad_is_named() {
         let refused = node.in_session(&session, method, uri).await.expect_problem(400, "bad-request");
         let detail = refused.body["detail"].as_str().unwrap();
         assert!(detail.starts_with(&format!("{name}: ")), "{uri}: {detail}");
+    }
+    for acl in ["all", "", "world:anyone", "world:anyone:x"] {
+        let uri = format!("/v1/znodes/a?acl={acl}");
+        node.in_session(&session, Method::POST, &uri).await.expect_problem(400, "invalid-acl");
     }
     node.get("/v1/znodes/a").await.expect_problem(404, "no-node");
 }

@@ -41,6 +41,17 @@ async fn one_znode_is_the_lock() {
     assert!(number(&next, "fencing_token") > token);
 }
 
+/// A znode whose name ends in ten digits counts as a ticket, so its lock could not be released.
+#[tokio::test]
+async fn a_simple_lock_has_no_name_of_a_ticket() {
+    let node = Node::start().await;
+    let session = node.session().await;
+    let named = async |path: &str| node.in_session(&session, Method::POST, &format!("/v1/simple-locks/{path}")).await;
+    named("jobs/1795248151").await.expect_problem(400, "bad-request");
+    named("jobs/20261128-2026112811").await.expect_problem(400, "bad-request");
+    named("1795248151/179524815").await.expect(200);
+}
+
 #[tokio::test]
 async fn who_lost_the_answer_finds_its_own_lock_by_owner_and_session() {
     let node = Node::start().await;

@@ -159,7 +159,7 @@ pub(crate) fn ends_as_recipe(family: &str) -> bool {
 }
 
 /// The number in the last ten bytes of a name; `None` if they are not all digits.
-pub(crate) fn sequence_of(name: &str) -> Option<u64> {
+pub fn sequence_of(name: &str) -> Option<u64> {
     let digits = name.as_bytes().last_chunk::<DIGITS>()?;
     let mut number = 0;
     for digit in digits {

@@ -290,7 +290,13 @@ fn serve_zookeeper(
     doors_stop: watch::Receiver<bool>,
 ) -> Option<JoinHandle<std::io::Result<()>>> {
     let Some(listeners) = listeners else {
-        tokio::spawn(async move { wire::announce_no_door(&replica).await });
+        let mut stop = doors_stop;
+        tokio::spawn(async move {
+            tokio::select! {
+                () = wire::announce_no_door(&replica) => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+        });
         return None;
     };
     let drained = drained(doors_stop, settings.rest.drain_delay_ms.saturating_add(settings.rest.drain_time_ms));

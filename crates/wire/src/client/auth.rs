@@ -8,7 +8,7 @@ use jute::{Acl as WireAcl, AuthRequest, ClientInfo};
 use sha1::{Digest, Sha1};
 use znode::{Acl, IDENTITY_BYTES_MAX, Identity, super_user, user};
 
-/// Largest number of identities of one connection. Further auth packets are refused.
+/// Largest number of identities that one connection may prove. Further auth packets are refused.
 const IDENTITIES_MAX: usize = 64;
 
 /// Returns the identities of a client that has sent no auth packet: its address, and the subject of
@@ -28,9 +28,11 @@ pub(crate) fn prove(auth: AuthRequest, identities: &mut Vec<Identity>, super_dig
         "x509" => identities.iter().any(|identity| identity.scheme == "x509"),
         // A missing proof is refused. An empty one would be hashed to a valid digest.
         "digest" if auth.auth.0.is_none() => false,
-        "digest" if identities.len() < IDENTITIES_MAX => {
+        "digest" => {
             let identity = Identity { scheme: auth.scheme, id: digest(&auth.auth.into_bytes()) };
-            if identity.id.len() > IDENTITY_BYTES_MAX {
+            let proven = identities.iter().filter(|identity| identity.scheme == "digest").count();
+            let is_known = identities.contains(&identity);
+            if identity.id.len() > IDENTITY_BYTES_MAX || proven >= IDENTITIES_MAX && !is_known {
                 return false;
             }
             // As in DigestAuthenticationProvider, the super user has both identities.

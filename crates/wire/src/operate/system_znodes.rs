@@ -19,8 +19,12 @@ const PROPOSE_MAX: Duration = Duration::from_secs(10);
 /// Path of the znode with the list of members.
 const CONFIG: &str = "/zookeeper/config";
 
-/// Creates the missing znodes of [`OWN`], and updates this node's line in `/zookeeper/config`. In a
-/// new cluster all nodes do this at once, and each znode is created by one of them.
+/// Time between two looks whether `/zookeeper/config` lists the present members.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Creates the missing znodes of [`OWN`], and then keeps `/zookeeper/config` up to date, until the
+/// future is dropped. In a new cluster all nodes do this at once, and each znode is created by one
+/// of them.
 pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
     for path in OWN {
         loop {
@@ -38,39 +42,39 @@ pub(crate) async fn make_own_znodes(replica: &Replica, addr: &str) {
 }
 
 /// Removes this node's address for ZooKeeper clients from `/zookeeper/config`, because the node
-/// does not listen for them.
+/// does not listen for them. Then keeps the znode up to date, until the future is dropped.
 pub async fn announce_no_door(replica: &Replica) {
-    let path = ZPath::parse(CONFIG).expect("a constant");
-    if replica.state().node(&path).is_some() {
-        tell_members(replica, "").await;
-    }
+    tell_members(replica, "").await;
 }
 
-/// Writes the members into `/zookeeper/config`, again and again until it lists all members and this
-/// node's address for clients.
+/// Writes this node's address for clients into `/zookeeper/config`, and then the members each time
+/// that they have changed.
 async fn tell_members(replica: &Replica, addr: &str) {
     let path = ZPath::parse(CONFIG).expect("a constant");
+    let mut is_told = false;
     loop {
-        let status = replica.status();
-        let Some(set) = new_config(&replica.state(), &path, &status.members, status.node_id, addr) else {
-            // Members are known only after the cluster is founded.
-            if !status.members.is_empty() {
-                return;
-            }
-            sleep(PAUSE).await;
+        let (status, state) = (replica.status(), replica.state());
+        let own = (status.node_id, addr);
+        if let Some(set) = new_config(&state, &path, &status.members, Some(own).filter(|_| !is_told)) {
+            drop(state);
+            propose(replica, kept(set), Error::BadVersion).await;
             continue;
-        };
-        propose(replica, kept(set), Error::BadVersion).await;
+        }
+        // A node that joins does not know yet that it is a member, and may not have the znode.
+        let is_member = status.members.iter().any(|member| member.id == status.node_id);
+        is_told |= is_member && state.node(&path).is_some();
+        drop(state);
+        sleep(LOOK).await;
     }
 }
 
 /// Returns the write that updates `/zookeeper/config`; `None` if its data is up to date, if the
 /// znode does not exist yet, or if no members are known.
-fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &str) -> Option<ZnodeOp> {
+fn new_config(state: &State, path: &ZPath, members: &[Member], own: Option<(u64, &str)>) -> Option<ZnodeOp> {
     let node = state.node(path)?;
     let before = std::str::from_utf8(node.data()).unwrap_or_default();
     let (lines, version) = before.rsplit_once("\nversion=").unwrap_or((before, "0"));
-    let wanted = lines_of(members, own, addr, lines);
+    let wanted = lines_of(members, own, lines);
     if members.is_empty() || wanted == lines {
         return None;
     }
@@ -80,19 +84,21 @@ fn new_config(state: &State, path: &ZPath, members: &[Member], own: u64, addr: &
 }
 
 /// Returns a line for each member, in the form of ZooKeeper's dynamic configuration. The first port
-/// is the peer port; the address for clients follows the semicolon. A node knows only its own
-/// address for clients, and keeps those of other members from `before`.
+/// is the peer port; the address for clients follows the semicolon. `own` is this node's id and its
+/// address for clients. The addresses of other members are kept from `before`.
 ///
 /// The second port is made up. ZooKeeper uses it for elections, and clients of ZooKeeper 3.9 refuse
 /// a line with two equal ports.
-fn lines_of(members: &[Member], own: u64, addr: &str, before: &str) -> String {
+fn lines_of(members: &[Member], own: Option<(u64, &str)>, before: &str) -> String {
     let line = |member: &Member| {
         let Member { id, peer_addr, .. } = member;
         let port = peer_addr.rsplit(':').next().and_then(|port| port.parse::<u16>().ok()).unwrap_or_default();
         let second = if port == u16::MAX { port - 1 } else { port + 1 };
         let line = format!("server.{id}={peer_addr}:{second}:participant");
-        let known = before.lines().find_map(|other| other.strip_prefix(&line)?.strip_prefix(';'));
-        match if *id == own { addr } else { known.unwrap_or_default() } {
+        let server = format!("server.{id}=");
+        let before = before.lines().find_map(|other| other.strip_prefix(&server)?.split_once(';'));
+        let own = own.filter(|(own, _)| own == id).map(|(_, addr)| addr);
+        match own.or(before.map(|(_, addr)| addr)).unwrap_or_default() {
             "" => line,
             addr => format!("{line};{addr}"),
         }
@@ -144,22 +150,20 @@ mod tests {
     #[test]
     fn every_node_keeps_its_own_line() {
         let members = [member(1, "10.0.0.1:7101"), member(2, "[::1]:7101")];
-        let first = lines_of(&members, 1, "10.0.0.1:2181", "");
+        let first = lines_of(&members, Some((1, "10.0.0.1:2181")), "");
         assert_eq!(
             first,
             "server.1=10.0.0.1:7101:7102:participant;10.0.0.1:2181\nserver.2=[::1]:7101:7102:participant"
         );
-        let both = lines_of(&members, 2, "[::1]:2181", &first);
+        let both = lines_of(&members, Some((2, "[::1]:2181")), &first);
         assert_eq!(both, format!("{first};[::1]:2181"));
-        assert_eq!(lines_of(&members, 1, "10.0.0.1:2181", &both), both);
-        let closed = lines_of(&members, 1, "", &both);
+        assert_eq!(lines_of(&members, Some((1, "10.0.0.1:2181")), &both), both);
+        let closed = lines_of(&members, Some((1, "")), &both);
         assert_eq!(closed, "server.1=10.0.0.1:7101:7102:participant\nserver.2=[::1]:7101:7102:participant;[::1]:2181");
-        // A member with a new address gets the address for clients when it writes its line.
-        let moved = [member(1, "10.0.0.9:7101"), member(2, "[::1]:7101")];
-        assert_eq!(
-            lines_of(&moved, 2, "[::1]:2181", &both).lines().next(),
-            Some("server.1=10.0.0.9:7101:7102:participant")
-        );
+        // A member that has moved keeps its address for clients until it starts again and writes its
+        // line, and a member that was removed has no line.
+        let moved = [member(1, "10.0.0.9:7101")];
+        assert_eq!(lines_of(&moved, None, &both), "server.1=10.0.0.9:7101:7102:participant;10.0.0.1:2181");
     }
 
     /// Peer addresses without a port, with the highest port, and with port 0. Each must give a line
@@ -167,7 +171,7 @@ mod tests {
     #[test]
     fn a_member_without_a_port_ends_no_node() {
         let members = [member(1, "10.0.0.1"), member(2, "10.0.0.2:65535"), member(3, "10.0.0.3:0")];
-        let lines = lines_of(&members, 1, "", "");
+        let lines = lines_of(&members, Some((1, "")), "");
         assert_eq!(
             lines,
             "server.1=10.0.0.1:1:participant\nserver.2=10.0.0.2:65535:65534:participant\nserver.3=10.0.0.3:0:1:participant"

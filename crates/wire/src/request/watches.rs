@@ -54,8 +54,7 @@ pub(crate) fn look(
     let identities = client.identities();
     let (state, set) = hub.look(client, |look| {
         // A path that no znode can have needs no watch.
-        let path = ZPath::parse(&which.path).ok().filter(|path| !is_too_long(path, look));
-        let Some(path) = path else { return (look.state().clone(), Ok(())) };
+        let Some(path) = watchable(&which.path, look) else { return (look.state().clone(), Ok(())) };
         let node = look.state().node(&path);
         let readable = node.is_some_and(|node| look.state().may(&path, node, znode::READ, &identities));
         let set = match what {
@@ -70,10 +69,11 @@ pub(crate) fn look(
     (state, set.map_err(refuse))
 }
 
-/// Tells whether a path is longer than the path of any znode. No watch is set on such a path, which
-/// bounds the memory for paths.
-fn is_too_long(path: &ZPath, look: &Look<'_>) -> bool {
-    path.as_str().len() > look.state().limits().path_bytes_max as usize
+/// Parses a path; `None` if no znode can have it. No watch is set on such a path, which bounds the
+/// memory for paths. The length is checked first, because no entry is applied during a `look`.
+fn watchable(path: &str, look: &Look<'_>) -> Option<ZPath> {
+    let is_short = path.len() <= look.state().limits().path_bytes_max as usize;
+    is_short.then(|| ZPath::parse(path).ok()).flatten()
 }
 
 /// Answers addWatch, with the error code of `refuse` if the watch exceeds a bound. Later events are
@@ -85,7 +85,7 @@ pub(crate) fn add(hub: &Hub, client: &Client, add: &AddWatchRequest, refuse: imp
             watcher::MODE_PERSISTENT_RECURSIVE => Ok(WatchKind::Recursive),
             _ => Err(error::MARSHALLING),
         };
-        let path = ZPath::parse(&add.path).ok().filter(|path| !is_too_long(path, look)).ok_or(error::BAD_ARGUMENTS);
+        let path = watchable(&add.path, look).ok_or(error::BAD_ARGUMENTS);
         (look.state().last_zxid(), kind.and_then(|kind| Ok(look.set(kind, &path?))))
     });
     let set = set.and_then(|set| set.map_err(refuse));
@@ -108,7 +108,7 @@ pub(crate) fn check(hub: &Hub, client: &Client, which: &PathWatcher, remove: boo
         if kinds.is_empty() {
             return (zxid, Err(error::MARSHALLING));
         }
-        let Ok(path) = ZPath::parse(&which.path) else { return (zxid, Err(error::NO_WATCHER)) };
+        let Some(path) = watchable(&which.path, look) else { return (zxid, Err(error::NO_WATCHER)) };
         let mut found = 0;
         for kind in kinds {
             found += usize::from(if remove { look.remove(*kind, &path) } else { look.has(*kind, &path) });

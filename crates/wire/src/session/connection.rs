@@ -18,6 +18,10 @@ use crate::request::pending::Arrival;
 use crate::request::write_order::WriteOrder;
 use crate::session::door::Door;
 
+/// Bytes of an answer to a multiRead beside its results: the header of the answer, and the header
+/// that ends the results. Java clients close their connection at a longer answer than they accept.
+const MULTI_READ_FRAME_BYTES: usize = 16 + 9;
+
 /// Connection of one client with a session.
 pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
@@ -73,9 +77,10 @@ impl Connection {
         error::SYSTEM_ERROR
     }
 
-    /// Returns the length in bytes of the longest allowed answer to a multiRead.
+    /// Returns the largest allowed size in bytes of the results in an answer to a multiRead.
     pub(crate) fn multi_read_bytes_max(&self) -> usize {
-        self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max())
+        let answer = self.door.config.packet_bytes_max.min(self.door.unread.answer_bytes_max());
+        answer.saturating_sub(MULTI_READ_FRAME_BYTES)
     }
 
     pub(crate) fn reply(&self, xid: i32, zxid: Zxid, body: Result<Vec<u8>, i32>, place: Option<AnswerPlace>) {

@@ -335,6 +335,12 @@ async fn a_multi_read_has_no_longer_answer_than_a_packet_may_be() {
     assert!(client.call(reads(2)).await.unwrap().len() > 80_000);
     assert_eq!(client.call(reads(3)).await, Err(-8));
     assert_eq!(client.call(reads(4_000)).await, Err(-8));
+    // The headers of the answer, of 16 and 9 bytes, count as well. A result has 81 bytes beside its
+    // data.
+    client.set("/a", &"x".repeat(100_000 - 25 - 81)).await.unwrap();
+    assert_eq!(client.call(reads(1)).await.unwrap().len(), 100_000 - 16);
+    client.set("/a", &"x".repeat(100_000 - 25 - 80)).await.unwrap();
+    assert_eq!(client.call(reads(1)).await, Err(-8));
     client.close().await;
 }
 
@@ -356,6 +362,22 @@ async fn a_multi_or_multi_read_has_at_most_4096_operations() {
     client.call(reads(4_096)).await.unwrap();
     assert_eq!(client.call(reads(4_097)).await, Err(-8));
     client.close().await;
+}
+
+/// The client's address is one of its identities, and proves nothing.
+#[tokio::test]
+async fn a_connection_proves_64_identities_and_one_again() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.prove_fifty_names("u").await;
+    let prove = |number: usize| {
+        let auth = format!("{number}v:password").as_bytes().into();
+        Request::Auth(jute::AuthRequest { kind: 0, scheme: "digest".into(), auth })
+    };
+    for number in (0..14).chain([0]) {
+        client.call(prove(number)).await.unwrap();
+    }
+    assert_eq!(client.call(prove(14)).await, Err(-115));
 }
 
 /// The ACL entry `auth` is replaced by an entry for each identity of the client. Without a bound on

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use jute::{Acl, AuthRequest, ReconfigRequest, Request, SetAclRequest, op};
+use replica::Order;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use wire::WireConfig;
 
 use crate::client::{Client, create, set};
@@ -50,10 +51,19 @@ async fn the_configuration_names_the_members_and_where_clients_connect() {
 
     // Another node does not listen for ZooKeeper clients.
     client.get("/zookeeper/config", true).await.unwrap();
-    wire::announce_no_door(&nodes[1].replica).await;
+    let replica = nodes[1].replica.clone();
+    let announces = tokio::spawn(async move { wire::announce_no_door(&replica).await });
     assert_eq!(timeout(PATIENCE, client.event()).await.expect("the watch is told").0, 3);
     assert!(text(&mut client, "/zookeeper/config").await.ends_with(&format!("{}\nversion=3", line(2))));
-    assert!(timeout(Duration::from_secs(5), wire::announce_no_door(&nodes[1].replica)).await.is_ok());
+    announces.abort();
+
+    // A member is removed.
+    client.get("/zookeeper/config", true).await.unwrap();
+    let removal = Order::Remove { id: 3, force: false };
+    nodes[0].replica.order(removal, Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!(timeout(PATIENCE, client.event()).await.expect("the watch is told").0, 3);
+    let lines = [line(0), line(1)].join("\n");
+    assert_eq!(text(&mut client, "/zookeeper/config").await, format!("{lines}\nversion=4"));
 
     // No client may write the configuration.
     assert_eq!(client.set("/zookeeper/config", "x").await, Err(-102));

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::fs::{self, DirEntry, File};
 use std::io::{BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use backup::{Backup, Manifest};
 use clap::{Arg, ArgMatches, Command};
@@ -11,12 +12,15 @@ use clap::{Arg, ArgMatches, Command};
 use super::calendar;
 use super::context::Context;
 use super::failure::Failure;
-use super::new_file::{NewFile, failed};
+use super::new_file::{NewFile, failed, is_unfinished};
 use super::options::{file, flag, number, option};
 use super::output::Output;
 
 /// Suffix of the names that backups get in a directory.
 const ENDING: &str = ".zlock-backup";
+/// Time without a write after which an unfinished file is a leftover of a run that was killed. A
+/// download that gets no bytes fails much earlier.
+const LEFT_OVER: Duration = Duration::from_secs(86_400);
 
 pub(crate) fn command() -> Command {
     let verify = "Reads the state in a backup file as a restore does, checks it, and prints its digest";
@@ -70,17 +74,19 @@ pub(crate) async fn save(context: &Context, matches: &ArgMatches) -> Result<u8, 
     if path == Path::new("-") {
         return save_to_stdout(context, local).await;
     }
-    let (file, manifest) = fetch(context, path, local).await?;
-    told(context.out, &file.finish()?, &manifest)
+    let (file, manifest) = fetch(context, NewFile::begin(path)?, path, local).await?;
+    file.finish(path)?;
+    told(context.out, path, &manifest)
 }
 
 async fn save_in(context: &Context, dir: &Path, keep: Option<usize>, local: bool) -> Result<u8, Failure> {
-    let unnamed = dir.join(format!("saving-{}", std::process::id()));
-    let (mut file, manifest) = fetch(context, &unnamed, local).await?;
-    file.rename(dir.join(name_of(&manifest)));
-    let path = file.finish()?;
+    let unfinished = NewFile::begin_in(dir).map_err(|error| failed(dir, error))?;
+    let (file, manifest) = fetch(context, unfinished, dir, local).await?;
+    let path = dir.join(name_of(&manifest));
+    file.finish(&path)?;
     if let Some(keep) = keep {
         remove_oldest(dir, &manifest, keep)?;
+        remove_leftovers(dir);
     }
     told(context.out, &path, &manifest)
 }
@@ -109,6 +115,19 @@ fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failur
     Ok(())
 }
 
+/// Removes the unfinished files of runs that were killed. Errors are ignored: the next run tries
+/// again.
+fn remove_leftovers(dir: &Path) {
+    let is_left_over = |entry: &DirEntry| {
+        let written = entry.metadata().ok().filter(fs::Metadata::is_file).and_then(|file| file.modified().ok());
+        let is_old = written.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > LEFT_OVER);
+        is_old && entry.file_name().to_str().is_some_and(is_unfinished)
+    };
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten().filter(is_left_over) {
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
 /// Reads the manifest of an older backup of the same cluster. Returns `None` for the file of
 /// `saved` itself, for a backup of another cluster, and for a file that is no backup.
 fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf)> {
@@ -121,9 +140,9 @@ fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf
     (manifest.cluster_uuid == saved.cluster_uuid && name == name_of(&manifest)).then_some((manifest, path))
 }
 
-/// Receives a backup from a node into an unfinished file, and checks it.
-async fn fetch(context: &Context, path: &Path, local: bool) -> Result<(NewFile, Manifest), Failure> {
-    let mut file = NewFile::begin(path)?;
+/// Receives a backup from a node into an unfinished file, and checks it. A failure names `path`,
+/// the file's final name or its directory.
+async fn fetch(context: &Context, mut file: NewFile, path: &Path, local: bool) -> Result<(NewFile, Manifest), Failure> {
     context.client.backup(local, |bytes| file.write_all(&bytes)).await?;
     let read = Backup::open(BufReader::with_capacity(1 << 20, file.file()));
     let manifest = read.map_err(|error| failed(path, format!("what came is not whole: {error}")))?.manifest().clone();
@@ -203,6 +222,8 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use backup::{Counts, Saved};
     use tempfile::TempDir;
 
@@ -269,5 +290,21 @@ mod tests {
         fs::write(&no_backup, "notes").unwrap();
         assert_eq!(left(&dir, &saved, 1), [true, true, true, false, true]);
         assert!(by_hand.exists() && no_backup.exists());
+    }
+
+    #[test]
+    fn only_old_unfinished_files_are_leftovers() {
+        let dir = TempDir::new().unwrap();
+        let put = |name: &str, age: Duration| {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        };
+        put("saving-1.part", 2 * LEFT_OVER);
+        put("saving-2.part", Duration::from_secs(60));
+        put("notes.part", 2 * LEFT_OVER);
+        fs::create_dir(dir.path().join("saving-3.part")).unwrap();
+        remove_leftovers(dir.path());
+        let stay = ["saving-1.part", "saving-2.part", "notes.part", "saving-3.part"];
+        assert_eq!(stay.map(|name| dir.path().join(name).exists()), [false, true, true, true]);
     }
 }

@@ -101,7 +101,8 @@ impl Files<'_> {
         let path = self.directory.join(name);
         let mut file = NewFile::begin(&path)?;
         file.write_all(text.as_bytes()).map_err(|error| failed(&path, error))?;
-        self.written.push(file.finish()?);
+        file.finish(&path)?;
+        self.written.push(path);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fs::{self, DirEntry, File};
-use std::io::{BufReader, IsTerminal as _, Write as _};
+use std::io::{self, BufReader, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -143,20 +143,43 @@ fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf
 /// Receives a backup from a node into an unfinished file, and checks it. A failure names `path`,
 /// the file's final name or its directory.
 async fn fetch(context: &Context, mut file: NewFile, path: &Path, local: bool) -> Result<(NewFile, Manifest), Failure> {
-    context.client.backup(local, |bytes| file.write_all(&bytes)).await?;
+    download(context, local, &mut file, |error| failed(path, error)).await?;
     let read = Backup::open(BufReader::with_capacity(1 << 20, file.file()));
     let manifest = read.map_err(|error| failed(path, format!("what came is not whole: {error}")))?.manifest().clone();
     Ok((file, manifest))
 }
 
 async fn save_to_stdout(context: &Context, local: bool) -> Result<u8, Failure> {
-    if std::io::stdout().is_terminal() {
+    if io::stdout().is_terminal() {
         return Err(Failure::usage("a backup is not for a terminal: name a file, or put it behind a pipe"));
     }
-    let mut stdout = std::io::stdout();
-    context.client.backup(local, |bytes| stdout.write_all(&bytes)).await?;
-    stdout.flush().map_err(|error| Failure::unwritten(&error))?;
+    let unwritten = |error: &io::Error| Failure::unwritten_and(error, "the backup is not whole");
+    download(context, local, io::stdout(), unwritten).await?;
     Ok(0)
+}
+
+/// Receives a backup from a node and writes it to `to`. `unwritten` makes the failure of an error
+/// of a write, which is no fault of a node.
+async fn download(
+    context: &Context,
+    local: bool,
+    mut to: impl Write,
+    unwritten: impl Fn(&io::Error) -> Failure,
+) -> Result<(), Failure> {
+    let mut refused = None;
+    let received = context.client.backup(local, |bytes| {
+        to.write_all(&bytes).map_err(|error| {
+            let kind = error.kind();
+            refused = Some(error);
+            kind.into()
+        })
+    });
+    let received = received.await;
+    if let Some(error) = refused {
+        return Err(unwritten(&error));
+    }
+    received?;
+    to.flush().map_err(|error| unwritten(&error))
 }
 
 fn told(out: Output, path: &Path, manifest: &Manifest) -> Result<u8, Failure> {

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fs::{self, DirEntry, File};
-use std::io::{self, BufReader, IsTerminal as _, Write};
+use std::io::{self, BufReader, ErrorKind, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,11 +84,13 @@ async fn save_in(context: &Context, dir: &Path, keep: Option<usize>, local: bool
     let (file, manifest) = fetch(context, unfinished, dir, local).await?;
     let path = dir.join(name_of(&manifest));
     file.finish(&path)?;
-    if let Some(keep) = keep {
-        remove_oldest(dir, &manifest, keep)?;
+    let removed = keep.map_or(Ok(()), |keep| remove_oldest(dir, &manifest, keep));
+    if keep.is_some() {
         remove_leftovers(dir);
     }
-    told(context.out, &path, &manifest)
+    // Printed first: the backup is saved even if an old one cannot be removed.
+    let code = told(context.out, &path, &manifest)?;
+    removed.map(|()| code)
 }
 
 /// Returns the file name of a backup: cluster, beginning of the uuid, time and zxid. The uuid
@@ -110,9 +112,19 @@ fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failur
     let mut others: Vec<(Manifest, PathBuf)> = others.collect();
     others.sort_unstable_by_key(|(manifest, _)| Reverse((manifest.zxid, manifest.saved.at_ms)));
     for (_, path) in others.iter().skip(keep - 1) {
-        fs::remove_file(path).map_err(|error| failed(path, error))?;
+        remove(path)?;
     }
     Ok(())
+}
+
+/// Removes an old backup. A file that another run has removed meanwhile is no error.
+fn remove(path: &Path) -> Result<(), Failure> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(failed(path, format!("an old backup cannot be removed: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Removes the unfinished files of runs that were killed. Errors are ignored: the next run tries
@@ -298,6 +310,13 @@ mod tests {
         let saved = [(5, 7), (6, 10), (7, 9)].map(|(day, zxid)| manifest(EU, day, zxid));
         assert_eq!(left(&dir, &saved, 2), [false, true, true]);
         assert_eq!(left(&dir, &saved, 1), [false, false, true]);
+    }
+
+    #[test]
+    fn an_old_backup_that_is_gone_already_is_no_error() {
+        let dir = TempDir::new().unwrap();
+        assert!(remove(&dir.path().join("gone")).is_ok());
+        assert!(remove(dir.path()).unwrap_err().into_line().contains("an old backup cannot be removed"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::failure::Failure;
 use super::new_file::{NewFile, failed, is_unfinished};
 use super::options::{file, flag, number, option};
 use super::output::Output;
+use super::seen::plain;
 
 /// Suffix of the names that backups get in a directory.
 const ENDING: &str = ".zlock-backup";
@@ -99,8 +100,8 @@ fn name_of(manifest: &Manifest) -> String {
     let Manifest { cluster_id, cluster_uuid, saved, zxid, .. } = manifest;
     let uuid: String = cluster_uuid.chars().take(8).collect();
     let name = format!("{cluster_id}-{uuid}-{}-{zxid}{ENDING}", calendar::stamp(saved.at_ms));
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    name.chars().map(plain).collect()
+    let permitted = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    name.chars().map(permitted).collect()
 }
 
 /// Removes old backups of the cluster in `dir`, so that `keep` files remain: the new backup
@@ -197,7 +198,7 @@ async fn download(
 fn told(out: Output, path: &Path, manifest: &Manifest) -> Result<u8, Failure> {
     let counts = manifest.counts;
     let what = format!("{} znodes, {} locks with {} holders", counts.znodes, counts.locks, counts.holders);
-    let line = format!("{}: {} at zxid {}, {what}", path.display(), manifest.cluster_id, manifest.zxid);
+    let line = format!("{}: {} at zxid {}, {what}", path.display(), plain(&manifest.cluster_id), manifest.zxid);
     out.answer(&serde_json::json!({ "file": path, "manifest": manifest }), || out.line(&line))
 }
 
@@ -205,7 +206,7 @@ pub(crate) fn inspect(out: Output, matches: &ArgMatches) -> Result<u8, Failure> 
     let backup = open(file_of(matches))?;
     let sha256 = hex(&backup.sha256());
     let document = serde_json::json!({ "manifest": backup.manifest(), "bytes": backup.bytes(), "sha256": sha256 });
-    let row = |(name, value): (&str, String)| out.line(&format!("{name:<14}{value}"));
+    let row = |(name, value): (&str, String)| out.line(&format!("{name:<14}{}", plain(&value)));
     out.answer(&document, || rows(&backup).into_iter().try_for_each(row))
 }
 
@@ -246,7 +247,8 @@ pub(crate) fn verify(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let digest = hex(&backup::digest(&state));
     let manifest = backup.manifest();
     let znodes = state.znode_count();
-    let line = format!("good: {} at zxid {}, {znodes} znodes, digest {digest}", manifest.cluster_id, manifest.zxid);
+    let cluster = plain(&manifest.cluster_id);
+    let line = format!("good: {cluster} at zxid {}, {znodes} znodes, digest {digest}", manifest.zxid);
     let document = serde_json::json!({ "zxid": manifest.zxid, "digest": digest, "manifest": manifest });
     out.answer(&document, || out.line(&line))
 }

@@ -300,7 +300,8 @@ fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<
             (if plan.on_loss == deadline::OnLoss::Warn { outcome.code } else { LOST }, true)
         }
         Err(error) => {
-            say(&format!("zlock: the command has ended, but not {what}: {error}; it ends by the session's timeout"));
+            let why = plain(&error.to_string());
+            say(&format!("zlock: the command has ended, but not {what}: {why}; it ends by the session's timeout"));
             (outcome.code, false)
         }
     }

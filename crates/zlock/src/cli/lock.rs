@@ -48,6 +48,7 @@ use signals::Signals;
 use waiting::{acquire, words_of};
 
 pub(crate) use exec::{EXEC, command as exec_command, run as run_exec};
+pub(crate) use held::Environment;
 use held::Held;
 use supervisor::Outcome;
 pub(crate) use waiting::words_of_holder;
@@ -341,7 +342,7 @@ fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
 /// the session. Returns the exit code, and whether the session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
-    environment: Vec<(&'static str, OsString)>,
+    environment: Environment,
     matches: &ArgMatches,
 ) -> Result<(u8, bool), Failure> {
     let mut signals = listen()?;

@@ -153,7 +153,7 @@ fn dispatch(matches: &ArgMatches) -> Exit {
         Some(("serve", matches)) => serve::run(matches),
         #[cfg(target_os = "linux")]
         Some(("dev", matches)) => dev::run(matches),
-        Some(("version", matches)) if matches.get_flag("json") => print(&version_json()),
+        Some(("version", _)) if cli::is_json(matches) => print(&version_json()),
         _ => print(&format!("zlock {}", *VERSION)),
     }
 }

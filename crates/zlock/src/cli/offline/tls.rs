@@ -43,9 +43,9 @@ pub(crate) fn command() -> Command {
     group("tls", "Makes certificates for TLS of members and clients").subcommand(init)
 }
 
-pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+pub(crate) fn run(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     match matches.subcommand() {
-        Some(("init", matches)) => init(Output::new(matches.get_flag("json")), matches),
+        Some(("init", matches)) => init(out, matches),
         _ => Err(Failure::usage("tls what? init")),
     }
 }

@@ -57,6 +57,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Command};
 use context::Context;
 use failure::Failure;
+use output::Output;
 
 pub(crate) use options::{before_commands, file, flag, option};
 
@@ -115,7 +116,11 @@ pub(crate) fn internal_commands() -> [Command; 2] {
 pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8> {
     let (name, matches) = before.subcommand()?;
     let takes_options = commands().iter().any(|command| command.get_name() == name);
-    if let Some(option) = options::stray(before).filter(|_| !takes_options || OFFLINE.contains(&name)) {
+    let is_stray = |option: &String| {
+        let is_offline = !takes_options || OFFLINE.contains(&name);
+        is_offline && !(option == "json" && takes_json(matches))
+    };
+    if let Some(option) = options::stray(before).filter(is_stray) {
         let line = format!("--{option} is only for client commands, and {name} is not one of them");
         return Some(Failure::usage(line).tell(is_json(before)));
     }
@@ -126,13 +131,23 @@ pub(crate) fn run(before: &ArgMatches, whole: impl Fn() -> Command) -> Option<u8
         lock::EXEC => return Some(lock::run_exec(matches)),
         "lock" | "semaphore" | "elect" | "session" => with_client(before).map_err(Failure::of_a_run),
         _ if takes_options && !OFFLINE.contains(&name) => with_client(before),
-        _ => cfg_select! { target_os = "linux" => offline::run(name, matches)?, _ => return None },
+        _ => {
+            cfg_select! { target_os = "linux" => offline::run(name, Output::new(is_json(before)), matches)?, _ => return None }
+        }
     };
     Some(ended.unwrap_or_else(|failure| failure.tell(is_json(before))))
 }
 
+/// Tells whether a command has the option `--json`.
+fn takes_json(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, deeper)) => takes_json(deeper),
+        None => matches.try_get_one::<bool>("json").is_ok(),
+    }
+}
+
 /// Tells whether `--json` is given, before or after the command's name.
-fn is_json(matches: &ArgMatches) -> bool {
+pub(crate) fn is_json(matches: &ArgMatches) -> bool {
     matches.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
         || matches.subcommand().is_some_and(|(_, deeper)| is_json(deeper))
 }

@@ -62,6 +62,9 @@ use crate::cli::flag;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Upper bound for the setting `limits.data_bytes_max`, the data size of one znode.
+const DATA_BYTES_MAX: u32 = 8 << 20;
+
 /// Commit that the program was built from, if `ZLOCK_COMMIT` named it to the compiler.
 const COMMIT: Option<&str> = option_env!("ZLOCK_COMMIT");
 
@@ -150,7 +153,7 @@ fn dispatch(matches: &ArgMatches) -> Exit {
         Some(("serve", matches)) => serve::run(matches),
         #[cfg(target_os = "linux")]
         Some(("dev", matches)) => dev::run(matches),
-        Some(("version", matches)) if matches.get_flag("json") => print(&version_json()),
+        Some(("version", _)) if cli::is_json(matches) => print(&version_json()),
         _ => print(&format!("zlock {}", *VERSION)),
     }
 }

@@ -44,9 +44,16 @@ async fn options_may_stand_before_a_command_and_behind_it() {
     assert!(code == 3 && stderr.contains("127.0.0.1:1"), "{code}: {stderr}");
     let (code, _, stderr) = run(plain(&["--json", "serve", "--print-config"])).await;
     assert!(code == 2 && stderr.contains("--json is only for client commands"), "{code}: {stderr}");
-    let (code, stdout, _) = run(plain(&["version", "--json"])).await;
-    let version: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    assert!(code == 0 && version["name"] == "zlock" && version["levels"]["max"].is_u64(), "{stdout}");
+    for args in [["version", "--json"], ["--json", "version"]] {
+        let (code, stdout, _) = run(plain(&args)).await;
+        let version: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert!(code == 0 && version["name"] == "zlock" && version["levels"]["max"].is_u64(), "{stdout}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let init = ["tls", "init", "--client", "app", "--out", dir.path().to_str().unwrap()];
+    let (code, stdout, stderr) = run(plain(&[&["--json"], &init[..]].concat())).await;
+    let files: serde_json::Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"));
+    assert_eq!((code, files["files"].as_array().unwrap().len()), (0, 4), "{files}");
     let (code, stdout, _) = run(plain(&["--version"])).await;
     assert!(code == 0 && stdout.contains("(commit ") && stdout.contains("level"), "{stdout}");
 }

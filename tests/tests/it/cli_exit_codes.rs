@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
 use crate::cli::{LONG, Locked, done, run, zlock};
 use crate::harness::{Cluster, Options, PROGRAM, kill, until};
+
+/// The password of the user `super` is `test`.
+const SETTINGS: &str = "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"";
 
 /// Exit codes in the first column of docs/cli.md's table of exit codes.
 fn codes_of_the_page() -> BTreeSet<i32> {
@@ -103,4 +107,32 @@ async fn what_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
     let wrong: Vec<_> = ends.iter().filter(|(_, code, said)| *code != Some(4) || !said).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert_eq!(done(&cluster, &["get", "b"]).await, "", "what was asked for is done");
+}
+
+/// Runs a shell's command line as the operator, with the path of `zlock` in `"$0"` and a file's
+/// path in `"$1"`. Returns its exit code and stderr.
+async fn shell(cluster: &Cluster, line: &str, file: &Path) -> (i32, String) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line, PROGRAM]).arg(file).env("ZLOCK_USER", "super:test");
+    shell.env("ZLOCK_ENDPOINTS", cluster.endpoints().join(","));
+    let (code, _, stderr) = run(shell).await;
+    (code, stderr)
+}
+
+#[tokio::test]
+async fn a_backup_that_cannot_be_written_is_no_nodes_fault() {
+    let cluster = Cluster::start_with(Options { nodes: 1, settings: SETTINGS, ..Options::default() }).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("b");
+    for (line, expected, words) in [
+        (r#""$0" backup save - > /dev/full"#, 4, "cannot write to stdout: No space left"),
+        (r#"trap '' XFSZ; ulimit -f 0; "$0" backup save "$1""#, 1, "b: File too large"),
+    ] {
+        let (code, stderr) = shell(&cluster, line, &file).await;
+        assert_eq!((code, stderr.contains(words)), (expected, true), "{line}: {stderr}");
+        assert!(!stderr.contains("no node") && !stderr.contains("is done"), "{line}: {stderr}");
+    }
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "no file is left");
+    let (_, stderr) = shell(&cluster, r#""$0" backup save - | true"#, &file).await;
+    assert_eq!(stderr, "", "a reader that has gone is no error");
 }

@@ -162,3 +162,18 @@ async fn a_window_that_changes_its_size_ends_no_wait() {
     locked.exit().await;
     assert_eq!(until("it has ended", async || waits.try_wait().unwrap()).await.code(), Some(0));
 }
+
+#[tokio::test]
+async fn a_watchdog_tells_of_a_loss_also_with_stty_tostop() {
+    let cluster = one_node().await;
+    let line = r#"stty tostop; "$ZLOCK" lock t --on-loss warn --session-timeout 2s -- sh -c 'echo "watchdog $PPID"; exec sleep 1000'"#;
+    let mut shell = OnTerminal::start(&cluster, line);
+    let watchdog: u32 = shell.behind("watchdog ").await.parse().unwrap();
+    let zlock = parent(watchdog).unwrap();
+    // Without heartbeats the session expires.
+    kill(zlock, Signal::STOP);
+    assert!(shell.behind("the lock /t may be lost, and ").await.starts_with("the command goes on"));
+    kill(zlock, Signal::CONT);
+    shell.keys.write_all(b"\x03").unwrap();
+    shell.exit().await;
+}

@@ -10,7 +10,7 @@ use zlock_client::Client;
 use zlock_client::api::{ClusterHealth, Drain};
 
 use crate::cli::{done, run, zlock};
-use crate::harness::{Call, Cluster, Options, run_to_end, until};
+use crate::harness::{Call, Cluster, Options, PROGRAM, run_to_end, until};
 
 /// Path of a node's admin socket.
 fn socket(cluster: &Cluster, id: u64) -> PathBuf {
@@ -84,6 +84,22 @@ async fn a_leader_that_is_drained_by_its_socket_gives_leadership_away_and_serves
     by_variable.env("ZLOCK_ADMIN_SOCKET", path);
     let (code, stdout, stderr) = run(by_variable).await;
     assert!(code == 0 && stdout.matches("\"endpoint\":").count() == 1 && stdout.contains("unix:"), "{stdout}{stderr}");
+}
+
+#[tokio::test]
+async fn a_command_in_a_session_connects_as_zlock_itself() {
+    let cluster = cluster(1, "").await;
+    let socket = socket(&cluster, 1);
+    let exec = ["session", "exec", "--", "sh", "-c", "exec \"$ZLOCK\" status --json"];
+    for (option, value, unused, endpoint) in [
+        ("--endpoints", cluster.endpoint(1), &["ZLOCK_ADMIN_SOCKET"][..], cluster.endpoint(1)),
+        ("--admin-socket", socket.to_str().unwrap(), &["ZLOCK_CA", "ZLOCK_KEY", "ZLOCK_CLIENT_CONFIG"], "unix:"),
+    ] {
+        let mut command = zlock(&cluster, &[option, value]);
+        command.args(exec).env("ZLOCK", PROGRAM).envs(unused.iter().map(|variable| (variable, "/none")));
+        let (code, stdout, stderr) = run(command).await;
+        assert!(code == 0 && stdout.contains(endpoint), "{option}: {stdout}{stderr}");
+    }
 }
 
 #[tokio::test]

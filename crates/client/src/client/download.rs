@@ -25,7 +25,7 @@ impl Client {
     ///
     /// # Errors
     /// As any read, before the first byte. `Unavailable` when `take` fails, and when the connection
-    /// breaks off in the middle.
+    /// breaks off in the middle. A caller that must tell these two apart notes the error in `take`.
     pub async fn backup(&self, local: bool, mut take: impl FnMut(Bytes) -> io::Result<()>) -> Result<u64, Error> {
         let call = Call::get(Target::route("/v1/admin/backup").with_some("local", local.then_some(true)).finish());
         let (transport, deadline) = (&self.inner.transport, self.deadline());

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::fs::{self, DirEntry, File};
-use std::io::{BufReader, IsTerminal as _, Write as _};
+use std::io::{self, BufReader, ErrorKind, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use backup::{Backup, Manifest};
 use clap::{Arg, ArgMatches, Command};
@@ -11,12 +12,16 @@ use clap::{Arg, ArgMatches, Command};
 use super::calendar;
 use super::context::Context;
 use super::failure::Failure;
-use super::new_file::{NewFile, failed};
+use super::new_file::{NewFile, failed, is_unfinished};
 use super::options::{file, flag, number, option};
 use super::output::Output;
+use super::seen::plain;
 
 /// Suffix of the names that backups get in a directory.
 const ENDING: &str = ".zlock-backup";
+/// Time without a write after which an unfinished file is a leftover of a run that was killed. A
+/// download that gets no bytes fails much earlier.
+const LEFT_OVER: Duration = Duration::from_secs(86_400);
 
 pub(crate) fn command() -> Command {
     let verify = "Reads the state in a backup file as a restore does, checks it, and prints its digest";
@@ -70,19 +75,23 @@ pub(crate) async fn save(context: &Context, matches: &ArgMatches) -> Result<u8, 
     if path == Path::new("-") {
         return save_to_stdout(context, local).await;
     }
-    let (file, manifest) = fetch(context, path, local).await?;
-    told(context.out, &file.finish()?, &manifest)
+    let (file, manifest) = fetch(context, NewFile::begin(path)?, path, local).await?;
+    file.finish(path)?;
+    told(context.out, path, &manifest)
 }
 
 async fn save_in(context: &Context, dir: &Path, keep: Option<usize>, local: bool) -> Result<u8, Failure> {
-    let unnamed = dir.join(format!("saving-{}", std::process::id()));
-    let (mut file, manifest) = fetch(context, &unnamed, local).await?;
-    file.rename(dir.join(name_of(&manifest)));
-    let path = file.finish()?;
-    if let Some(keep) = keep {
-        remove_oldest(dir, &manifest, keep)?;
+    let unfinished = NewFile::begin_in(dir).map_err(|error| failed(dir, error))?;
+    let (file, manifest) = fetch(context, unfinished, dir, local).await?;
+    let path = dir.join(name_of(&manifest));
+    file.finish(&path)?;
+    let removed = keep.map_or(Ok(()), |keep| remove_oldest(dir, &manifest, keep));
+    if keep.is_some() {
+        remove_leftovers(dir);
     }
-    told(context.out, &path, &manifest)
+    // Printed first: the backup is saved even if an old one cannot be removed.
+    let code = told(context.out, &path, &manifest)?;
+    removed.map(|()| code)
 }
 
 /// Returns the file name of a backup: cluster, beginning of the uuid, time and zxid. The uuid
@@ -91,8 +100,8 @@ fn name_of(manifest: &Manifest) -> String {
     let Manifest { cluster_id, cluster_uuid, saved, zxid, .. } = manifest;
     let uuid: String = cluster_uuid.chars().take(8).collect();
     let name = format!("{cluster_id}-{uuid}-{}-{zxid}{ENDING}", calendar::stamp(saved.at_ms));
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    name.chars().map(plain).collect()
+    let permitted = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    name.chars().map(permitted).collect()
 }
 
 /// Removes old backups of the cluster in `dir`, so that `keep` files remain: the new backup
@@ -104,9 +113,32 @@ fn remove_oldest(dir: &Path, saved: &Manifest, keep: usize) -> Result<(), Failur
     let mut others: Vec<(Manifest, PathBuf)> = others.collect();
     others.sort_unstable_by_key(|(manifest, _)| Reverse((manifest.zxid, manifest.saved.at_ms)));
     for (_, path) in others.iter().skip(keep - 1) {
-        fs::remove_file(path).map_err(|error| failed(path, error))?;
+        remove(path)?;
     }
     Ok(())
+}
+
+/// Removes an old backup. A file that another run has removed meanwhile is no error.
+fn remove(path: &Path) -> Result<(), Failure> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(failed(path, format!("an old backup cannot be removed: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the unfinished files of runs that were killed. Errors are ignored: the next run tries
+/// again.
+fn remove_leftovers(dir: &Path) {
+    let is_left_over = |entry: &DirEntry| {
+        let written = entry.metadata().ok().filter(fs::Metadata::is_file).and_then(|file| file.modified().ok());
+        let is_old = written.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > LEFT_OVER);
+        is_old && entry.file_name().to_str().is_some_and(is_unfinished)
+    };
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten().filter(is_left_over) {
+        let _ = fs::remove_file(entry.path());
+    }
 }
 
 /// Reads the manifest of an older backup of the same cluster. Returns `None` for the file of
@@ -121,29 +153,52 @@ fn other_backup(entry: &DirEntry, saved: &Manifest) -> Option<(Manifest, PathBuf
     (manifest.cluster_uuid == saved.cluster_uuid && name == name_of(&manifest)).then_some((manifest, path))
 }
 
-/// Receives a backup from a node into an unfinished file, and checks it.
-async fn fetch(context: &Context, path: &Path, local: bool) -> Result<(NewFile, Manifest), Failure> {
-    let mut file = NewFile::begin(path)?;
-    context.client.backup(local, |bytes| file.write_all(&bytes)).await?;
+/// Receives a backup from a node into an unfinished file, and checks it. A failure names `path`,
+/// the file's final name or its directory.
+async fn fetch(context: &Context, mut file: NewFile, path: &Path, local: bool) -> Result<(NewFile, Manifest), Failure> {
+    download(context, local, &mut file, |error| failed(path, error)).await?;
     let read = Backup::open(BufReader::with_capacity(1 << 20, file.file()));
     let manifest = read.map_err(|error| failed(path, format!("what came is not whole: {error}")))?.manifest().clone();
     Ok((file, manifest))
 }
 
 async fn save_to_stdout(context: &Context, local: bool) -> Result<u8, Failure> {
-    if std::io::stdout().is_terminal() {
+    if io::stdout().is_terminal() {
         return Err(Failure::usage("a backup is not for a terminal: name a file, or put it behind a pipe"));
     }
-    let mut stdout = std::io::stdout();
-    context.client.backup(local, |bytes| stdout.write_all(&bytes)).await?;
-    stdout.flush().map_err(|error| Failure::unwritten(&error))?;
+    let unwritten = |error: &io::Error| Failure::unwritten_and(error, "the backup is not whole");
+    download(context, local, io::stdout(), unwritten).await?;
     Ok(0)
+}
+
+/// Receives a backup from a node and writes it to `to`. `unwritten` makes the failure of an error
+/// of a write, which is no fault of a node.
+async fn download(
+    context: &Context,
+    local: bool,
+    mut to: impl Write,
+    unwritten: impl Fn(&io::Error) -> Failure,
+) -> Result<(), Failure> {
+    let mut refused = None;
+    let received = context.client.backup(local, |bytes| {
+        to.write_all(&bytes).map_err(|error| {
+            let kind = error.kind();
+            refused = Some(error);
+            kind.into()
+        })
+    });
+    let received = received.await;
+    if let Some(error) = refused {
+        return Err(unwritten(&error));
+    }
+    received?;
+    to.flush().map_err(|error| unwritten(&error))
 }
 
 fn told(out: Output, path: &Path, manifest: &Manifest) -> Result<u8, Failure> {
     let counts = manifest.counts;
     let what = format!("{} znodes, {} locks with {} holders", counts.znodes, counts.locks, counts.holders);
-    let line = format!("{}: {} at zxid {}, {what}", path.display(), manifest.cluster_id, manifest.zxid);
+    let line = format!("{}: {} at zxid {}, {what}", path.display(), plain(&manifest.cluster_id), manifest.zxid);
     out.answer(&serde_json::json!({ "file": path, "manifest": manifest }), || out.line(&line))
 }
 
@@ -151,7 +206,7 @@ pub(crate) fn inspect(out: Output, matches: &ArgMatches) -> Result<u8, Failure> 
     let backup = open(file_of(matches))?;
     let sha256 = hex(&backup.sha256());
     let document = serde_json::json!({ "manifest": backup.manifest(), "bytes": backup.bytes(), "sha256": sha256 });
-    let row = |(name, value): (&str, String)| out.line(&format!("{name:<14}{value}"));
+    let row = |(name, value): (&str, String)| out.line(&format!("{name:<14}{}", plain(&value)));
     out.answer(&document, || rows(&backup).into_iter().try_for_each(row))
 }
 
@@ -192,7 +247,8 @@ pub(crate) fn verify(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let digest = hex(&backup::digest(&state));
     let manifest = backup.manifest();
     let znodes = state.znode_count();
-    let line = format!("good: {} at zxid {}, {znodes} znodes, digest {digest}", manifest.cluster_id, manifest.zxid);
+    let cluster = plain(&manifest.cluster_id);
+    let line = format!("good: {cluster} at zxid {}, {znodes} znodes, digest {digest}", manifest.zxid);
     let document = serde_json::json!({ "zxid": manifest.zxid, "digest": digest, "manifest": manifest });
     out.answer(&document, || out.line(&line))
 }
@@ -203,6 +259,8 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use backup::{Counts, Saved};
     use tempfile::TempDir;
 
@@ -257,6 +315,13 @@ mod tests {
     }
 
     #[test]
+    fn an_old_backup_that_is_gone_already_is_no_error() {
+        let dir = TempDir::new().unwrap();
+        assert!(remove(&dir.path().join("gone")).is_ok());
+        assert!(remove(dir.path()).unwrap_err().into_line().contains("an old backup cannot be removed"));
+    }
+
+    #[test]
     fn other_files_and_other_clusters_backups_stay() {
         let dir = TempDir::new().unwrap();
         let others = [("orders_eu", "22222222-bbbb"), ("orders/eu-2", "33333333-cccc"), ("orders/eu", "11111111-dddd")];
@@ -269,5 +334,21 @@ mod tests {
         fs::write(&no_backup, "notes").unwrap();
         assert_eq!(left(&dir, &saved, 1), [true, true, true, false, true]);
         assert!(by_hand.exists() && no_backup.exists());
+    }
+
+    #[test]
+    fn only_old_unfinished_files_are_leftovers() {
+        let dir = TempDir::new().unwrap();
+        let put = |name: &str, age: Duration| {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        };
+        put("saving-1.part", 2 * LEFT_OVER);
+        put("saving-2.part", Duration::from_secs(60));
+        put("notes.part", 2 * LEFT_OVER);
+        fs::create_dir(dir.path().join("saving-3.part")).unwrap();
+        remove_leftovers(dir.path());
+        let stay = ["saving-1.part", "saving-2.part", "notes.part", "saving-3.part"];
+        assert_eq!(stay.map(|name| dir.path().join(name).exists()), [false, true, true, true]);
     }
 }

@@ -101,13 +101,28 @@ async fn ticket(context: &Context, path: &str) -> Result<Contender, Failure> {
 
 /// Returns the failure for a path where no ticket is found.
 pub(crate) fn nobody(path: &str) -> Failure {
+    let path = plain(path);
     Failure::refused(format!("{path} has no holder; `zlock locks` shows all locks with their holders"))
 }
 
 /// Returns the failure for a persistent znode with the name of a ticket. Such a znode may be a
 /// client's data.
 pub(crate) fn no_ticket(path: &str) -> Failure {
+    let path = plain(path);
     let line =
         format!("{path} is a persistent znode and no session's ticket; `zlock rm {path}` deletes it and its data");
     Failure::refused(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_of_another_client_moves_no_cursor() {
+        for failure in [no_ticket("/l/\u{202e}x"), nobody("/l/\u{202e}x")] {
+            let line = failure.into_line();
+            assert!(line.starts_with("/l/\\u{202e}x ") && !line.contains('\u{202e}'), "{line}");
+        }
+    }
 }

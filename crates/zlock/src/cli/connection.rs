@@ -18,6 +18,8 @@ pub(crate) struct Connection {
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
     pub(crate) user: Option<User>,
+    /// The named configuration file of the client, if the connection uses it.
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Name and password with which a client authenticates itself.
@@ -67,6 +69,7 @@ impl Connection {
             certificate: path("certificate").or(file.certificate),
             key: path("key").or(file.key),
             user,
+            config: path("client-config"),
         })
     }
 
@@ -80,7 +83,8 @@ impl Connection {
         let whole = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
         let text = whole.to_str().ok_or_else(|| Failure::refused("the path of the admin socket is not UTF-8"))?;
         let (ca, certificate, key) = (path("ca"), path("certificate"), path("key"));
-        Ok(Connection { endpoints: vec![format!("unix:{text}")], ca, certificate, key, user: named_user(given)? })
+        let (endpoints, user) = (vec![format!("unix:{text}")], named_user(given)?);
+        Ok(Connection { endpoints, ca, certificate, key, user, config: None })
     }
 }
 

@@ -62,10 +62,16 @@ impl Failure {
     /// Returns the failure for an error of writing to stdout. If the reader has closed the pipe, as
     /// `head` does, the failure has no message and exit code 0.
     pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
+        Failure::unwritten_and(error, "what was asked for is done")
+    }
+
+    /// Returns the failure for an error of writing to stdout, with a message that says what is
+    /// `done`.
+    pub(crate) fn unwritten_and(error: &std::io::Error, done: &str) -> Failure {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Failure::silent(0);
         }
-        Failure::refused(format!("cannot write to stdout: {error}; what was asked for is done")).with_code(UNWRITTEN)
+        Failure::refused(format!("cannot write to stdout: {error}; {done}")).with_code(UNWRITTEN)
     }
 
     /// Changes the exit code to that of a wrong command line.

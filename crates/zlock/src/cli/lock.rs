@@ -48,6 +48,7 @@ use signals::Signals;
 use waiting::{acquire, words_of};
 
 pub(crate) use exec::{EXEC, command as exec_command, run as run_exec};
+pub(crate) use held::Environment;
 use held::Held;
 use supervisor::Outcome;
 pub(crate) use waiting::words_of_holder;
@@ -300,7 +301,8 @@ fn ended(what: &str, plan: deadline::Plan, outcome: Outcome, given_back: Result<
             (if plan.on_loss == deadline::OnLoss::Warn { outcome.code } else { LOST }, true)
         }
         Err(error) => {
-            say(&format!("zlock: the command has ended, but not {what}: {error}; it ends by the session's timeout"));
+            let why = plain(&error.to_string());
+            say(&format!("zlock: the command has ended, but not {what}: {why}; it ends by the session's timeout"));
             (outcome.code, false)
         }
     }
@@ -340,7 +342,7 @@ fn after_loss(plan: deadline::Plan, what: &str, loss: Option<&Loss>) -> String {
 /// the session. Returns the exit code, and whether the session was lost.
 pub(crate) async fn run_in(
     session: &OpenedSession,
-    environment: Vec<(&'static str, OsString)>,
+    environment: Environment,
     matches: &ArgMatches,
 ) -> Result<(u8, bool), Failure> {
     let mut signals = listen()?;

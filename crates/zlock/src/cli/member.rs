@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 use tokio::time::{Instant, sleep};
-use zlock_client::{MemberState, Members, NewMember};
+use zlock_client::{Error, MemberState, Members, NewMember};
 
 use super::context::Context;
 use super::failure::Failure;
@@ -14,6 +14,9 @@ use super::seen::plain;
 
 /// Pause between two requests for the state of a membership change.
 const LOOK: Duration = Duration::from_millis(500);
+/// Time without an answer of any node after which the command waits no longer for the end of a
+/// membership change. A removed node ends, and the command may know no other node.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) fn command() -> Command {
     let id = || Arg::new("id").value_name("ID").required(true).value_parser(number::<u64>(1));
@@ -147,19 +150,44 @@ async fn wait(
 ) -> Result<u8, Failure> {
     let patience = *matches.get_one::<Duration>("wait").expect("it has a default");
     let give_up = Instant::now() + patience;
+    // Time of the last answer, if the nodes were silent since.
+    let mut silent_since = None;
     while !matches.get_flag("no-wait") && (members.joint || !done(&members)) {
-        if Instant::now() >= give_up {
-            let why =
-                format!("not done after {} s; it goes on by itself: look with zlock member list", patience.as_secs());
-            return Err(Failure::refused(why).with_code(3));
+        let silence = silent_since.map(|since: Instant| since.elapsed());
+        match silence {
+            Some(silence) if silence >= SILENCE_MAX || Instant::now() >= give_up => return Err(unheard(context)),
+            None if Instant::now() >= give_up => return Err(unfinished(patience)),
+            _ => sleep(LOOK).await,
         }
-        sleep(LOOK).await;
-        // An error is ignored: during a change of the leader, no node may be able to answer.
-        if let Ok(now) = context.client.members().await {
-            members = now;
+        let asked = Instant::now();
+        match context.client.members().await {
+            Ok(now) => (members, silent_since) = (now, None),
+            // During a change of the leader, no node may be able to tell the members.
+            Err(_) if answers(context).await => silent_since = None,
+            Err(_) => _ = silent_since.get_or_insert(asked),
         }
     }
     show(context, &members)
+}
+
+/// Tells whether at least one node answers.
+async fn answers(context: &Context) -> bool {
+    context.client.status().await.iter().any(|(_, answer)| matches!(answer, Ok(_) | Err(Error::Refused { .. })))
+}
+
+/// Returns the failure for a membership change that takes longer than `patience`.
+fn unfinished(patience: Duration) -> Failure {
+    let why = format!("not done after {} s; it goes on by itself: look with zlock member list", patience.as_secs());
+    Failure::refused(why).with_code(3)
+}
+
+/// Returns the failure for a membership change after which no node answers.
+fn unheard(context: &Context) -> Failure {
+    let nodes = context.connection.endpoints.join(",");
+    let reason = format!(
+        "no node of {nodes} answers any more, and a removed node ends; `zlock member list --endpoints` asks another one"
+    );
+    Failure::from(Error::Unknown { reason })
 }
 
 fn show(context: &Context, members: &Members) -> Result<u8, Failure> {
@@ -207,15 +235,45 @@ fn in_words(members: &Members) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use zlock_client::Client;
+
     use super::*;
+    use crate::cli::connection::Connection;
+
+    /// An empty list of members. With `joint`, a change of the voters is half done.
+    fn of_nobody(failure_tolerance: u64, joint: bool) -> Members {
+        let (index, committed, reported_by, leader) = (1, true, 1, Some(1));
+        let (members, removed) = (Vec::new(), Vec::new());
+        Members { index, committed, joint, reported_by, leader, failure_tolerance, members, removed }
+    }
+
+    /// Context of a command whose only node is down.
+    fn without_nodes() -> Context {
+        let endpoints = vec!["127.0.0.1:1".to_owned()];
+        let client = Client::builder(endpoints.clone()).build().unwrap();
+        let connection = Connection { endpoints, ca: None, certificate: None, key: None, user: None, config: None };
+        Context { client, out: Output::new(false), connection, leaves_session: Cell::new(false) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_long_for_a_node_that_was_removed() {
+        let (context, matches) = (without_nodes(), command().get_matches_from(["member", "remove", "1"]));
+        let began = Instant::now();
+        let ended = wait(&context, matches.subcommand().unwrap().1, of_nobody(0, true), |_| false).await;
+        let failure = ended.unwrap_err();
+        assert!(began.elapsed() >= SILENCE_MAX && began.elapsed() < 2 * SILENCE_MAX, "{:?}", began.elapsed());
+        assert!(
+            format!("{failure:?}").contains("it is not known whether it was done: no node of 127.0.0.1:1 "),
+            "{failure:?}"
+        );
+        assert_eq!(failure.tell(true), 3);
+    }
 
     #[test]
     fn what_may_fail_is_said_in_words() {
-        let words = |failure_tolerance, joint| {
-            let (index, committed, reported_by, leader) = (1, true, 1, Some(1));
-            let (members, removed) = (Vec::new(), Vec::new());
-            in_words(&Members { index, committed, joint, reported_by, leader, failure_tolerance, members, removed })
-        };
+        let words = |failure_tolerance, joint| in_words(&of_nobody(failure_tolerance, joint));
         assert_eq!(words(0, false), "no voter may fail now");
         assert_eq!(words(2, true), "2 voters may fail, and a change of the voters is half done");
     }

@@ -18,6 +18,7 @@ use clap::{ArgMatches, Command};
 use replica::Member;
 
 use crate::cli::failure::Failure;
+use crate::cli::output::Output;
 
 /// Makes the certificates of members for TLS between them, in the files of `zlock tls init`.
 pub(crate) fn make_certificates(directory: &Path, cluster_id: &str, members: &[Member]) -> Result<(), String> {
@@ -30,12 +31,12 @@ pub(crate) fn commands() -> Vec<Command> {
 }
 
 /// Runs a command. Returns `None` when the command is none of these.
-pub(super) fn run(name: &str, matches: &ArgMatches) -> Option<Result<u8, Failure>> {
+pub(super) fn run(name: &str, out: Output, matches: &ArgMatches) -> Option<Result<u8, Failure>> {
     match name {
-        "restore" => Some(restore::run(matches)),
-        "recover" => Some(recover::run(matches)),
-        "tls" => Some(tls::run(matches)),
-        "digest" => Some(digest::run(matches)),
+        "restore" => Some(restore::run(out, matches)),
+        "recover" => Some(recover::run(out, matches)),
+        "tls" => Some(tls::run(out, matches)),
+        "digest" => Some(digest::run(out, matches)),
         _ => None,
     }
 }

@@ -1,13 +1,14 @@
 //! `zlock session exec`: runs a command while a session is kept alive for it.
 
-use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
+use super::connection::Connection;
 use super::context::Context;
 use super::failure::Failure;
-use super::lock::{check_grace, run_in, say, with_run};
+use super::lock::{Environment, check_grace, run_in, say, with_run};
 use super::options::group;
 use super::release::SESSION_KEY;
 
@@ -42,20 +43,8 @@ pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, 
         let opened = Opened { session: session.id(), timeout_ms: session.timeout().as_millis(), endpoint: &endpoint };
         say(&serde_json::to_string(&opened).unwrap_or_default());
     }
-    let mut environment: Vec<(&'static str, OsString)> = vec![
-        (SESSION_KEY, session.key().into()),
-        ("ZLOCK_ENDPOINT", endpoint.into()),
-        ("ZLOCK_ENDPOINTS", connection.endpoints.join(",").into()),
-    ];
-    let files =
-        [("ZLOCK_CA", &connection.ca), ("ZLOCK_CERTIFICATE", &connection.certificate), ("ZLOCK_KEY", &connection.key)];
-    for (variable, file) in files {
-        if let Some(file) = file {
-            // The path is made absolute, as the command may change its working directory.
-            let whole = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-            environment.push((variable, whole.into()));
-        }
-    }
+    let mut environment = environment(connection);
+    environment.extend([(SESSION_KEY, Some(session.key().into())), ("ZLOCK_ENDPOINT", Some(endpoint.into()))]);
     let (code, lost) = run_in(&session, environment, matches).await?;
     if lost {
         // Not closed: the command may have acquired a lock with a lock-delay in the session, and a
@@ -63,6 +52,24 @@ pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, 
         context.leaves_session.set(true);
     }
     Ok(code)
+}
+
+/// Returns the variables with which a `zlock` in the command connects as this one does. Those that
+/// would take precedence, and that the connection does not use, are removed.
+fn environment(connection: &Connection) -> Environment {
+    // The path is made absolute, as the command may change its working directory.
+    let whole = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone()).into();
+    let files = [
+        ("ZLOCK_CLIENT_CONFIG", &connection.config),
+        ("ZLOCK_CA", &connection.ca),
+        ("ZLOCK_CERTIFICATE", &connection.certificate),
+        ("ZLOCK_KEY", &connection.key),
+    ];
+    let mut environment: Environment = files.map(|(variable, file)| (variable, file.as_ref().map(whole))).to_vec();
+    // The endpoints name the admin socket, if the connection uses it.
+    environment.push(("ZLOCK_ADMIN_SOCKET", None));
+    environment.push(("ZLOCK_ENDPOINTS", Some(connection.endpoints.join(",").into())));
+    environment
 }
 
 /// Returns the base URL of a node, without a final slash: the endpoint with the `host:port` of

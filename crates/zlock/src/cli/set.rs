@@ -1,16 +1,17 @@
 //! `zlock set`: replaces the data of a znode.
 
-use std::io::Read as _;
+use std::io::{self, Read};
 
 use clap::{Arg, ArgMatches, Command};
 
 use super::context::{Context, path_of};
 use super::failure::Failure;
 use super::options::{number, option, path_arg};
+use crate::DATA_BYTES_MAX;
 
 /// Largest number of bytes that are read from stdin. It exceeds what any node accepts, so that a
 /// node refuses longer data.
-const STDIN_BYTES_MAX: u64 = 8 << 20;
+const STDIN_BYTES_MAX: u64 = DATA_BYTES_MAX as u64 + 1;
 
 pub(crate) fn command() -> Command {
     Command::new("set")
@@ -34,13 +35,18 @@ pub(crate) fn version_arg() -> Arg {
 pub(crate) fn data_of(matches: &ArgMatches) -> Result<Vec<u8>, Failure> {
     match matches.get_one::<String>("data").map(String::as_str) {
         Some("-") => {
-            let mut data = Vec::new();
-            let read = std::io::stdin().lock().take(STDIN_BYTES_MAX).read_to_end(&mut data);
-            read.map_err(|error| Failure::refused(format!("cannot read stdin: {error}")))?;
-            Ok(data)
+            let read = read_data(io::stdin().lock());
+            read.map_err(|error| Failure::refused(format!("cannot read stdin: {error}")))
         }
         text => Ok(text.unwrap_or_default().as_bytes().to_vec()),
     }
+}
+
+/// Reads data to its end, or to its first byte that makes it too long for every node.
+fn read_data(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut data = Vec::new();
+    from.take(STDIN_BYTES_MAX).read_to_end(&mut data)?;
+    Ok(data)
 }
 
 pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, Failure> {
@@ -50,4 +56,16 @@ pub(crate) async fn run(context: &Context, matches: &ArgMatches) -> Result<u8, F
     }
     let done = set.await?;
     context.out.answer(&done, || Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_is_cut_off_is_too_long_for_every_node() {
+        let read = |bytes: u64| read_data(io::repeat(b'x').take(bytes)).unwrap().len();
+        let most = DATA_BYTES_MAX as usize;
+        assert_eq!([read(most as u64), read(most as u64 + 9)], [most, most + 1]);
+    }
 }

@@ -61,7 +61,7 @@ fn why_not(asked: &str, nodes: &[Line]) -> String {
         return format!("no node of {asked} can serve; a majority must run and reach each other");
     }
     let errors: Vec<&str> = nodes.iter().filter_map(|line| line.error.as_deref()).collect();
-    format!("no node of {asked} can serve: {}; --endpoints says which they are", errors.join("; "))
+    format!("no node of {asked} can serve: {}; --endpoints says which they are", plain(&errors.join("; ")))
 }
 
 fn line((endpoint, answer): (String, Result<Cluster, Error>)) -> Line {
@@ -123,7 +123,7 @@ fn row(out: Output, line: &Line) -> Vec<String> {
         }
         (None, error) => {
             row.extend(std::iter::repeat_n("-".to_owned(), 7));
-            row.push(out.paint(Tone::Bad, error.as_deref().unwrap_or("no answer")));
+            row.push(out.paint(Tone::Bad, &plain(error.as_deref().unwrap_or("no answer"))));
         }
     }
     row

@@ -11,13 +11,13 @@ use znode::lock::TICKET_NAME_BYTES_MAX;
 
 use super::value::members::port;
 use super::{ConfigError, PeerTlsSettings, Settings};
+use crate::DATA_BYTES_MAX;
 
 /// Upper bound for the settings of the number of operations in one log entry. The operations and
 /// their stored answer must stay far below the largest size of a log entry and of a snapshot record
-/// (`znode::BYTES_MAX`): a larger record could be written but not read.
+/// (`znode::BYTES_MAX`): a larger record could be written but not read. [`DATA_BYTES_MAX`] has the
+/// same reason.
 const BATCH_MAX: usize = 4_096;
-/// Upper bound for the setting of the data size of one znode. The reason is that of [`BATCH_MAX`].
-const DATA_BYTES_MAX: u32 = 8 << 20;
 /// Largest setting of the number of threads. More threads only cost time, as they wake each other.
 const THREADS_MAX: usize = 1_024;
 /// Bounds for the setting of an HTTP connection's longest idle time, in milliseconds. A shorter

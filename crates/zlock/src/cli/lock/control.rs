@@ -107,7 +107,16 @@ pub(super) fn receive_stdin() -> std::io::Result<OwnedFd> {
 /// socket that is the watchdog's stdin. If the supervisor has ended, the message is dropped.
 pub(super) fn report(report: Report) {
     if let Ok(socket) = std::io::stdin().as_fd().try_clone_to_owned() {
-        let _ = UnixStream::from(socket).write_all(line(&report).as_bytes());
+        send_report(&UnixStream::from(socket), report);
+    }
+}
+
+fn send_report(mut socket: &UnixStream, report: Report) {
+    match report {
+        // Dropped if the supervisor is suspended and the socket's buffer is full: the watchdog must
+        // not wait while the command runs.
+        Report::Stopped(_) => drop(send(socket, line(&report).as_bytes(), SendFlags::DONTWAIT)),
+        Report::Ended(_) => drop(socket.write_all(line(&report).as_bytes())),
     }
 }
 
@@ -146,5 +155,20 @@ mod tests {
         for report in [Report::Stopped(71), Report::Ended(Ended { code: 143, lost: true })] {
             assert_eq!(understood(line(&report).trim_end().as_bytes()), Some(report));
         }
+    }
+
+    #[test]
+    fn the_report_of_a_stop_never_waits_for_its_reader() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        while (&ours).write(&[0; 4_096]).is_ok() {}
+        while (&ours).write(&[0]).is_ok() {}
+        ours.set_nonblocking(false).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            send_report(&ours, Report::Stopped(71));
+            tell.send(()).unwrap();
+        });
+        assert!(told.recv_timeout(Duration::from_secs(60)).is_ok());
     }
 }

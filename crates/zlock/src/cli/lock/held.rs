@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use zlock_client::{Guard, Loss, OpenedSession, RevokeRequest};
 
+/// Environment variables for a command. A variable without a value is removed.
+pub(crate) type Environment = Vec<(&'static str, Option<OsString>)>;
+
 /// The held lock, or the session that is kept alive.
 pub(crate) enum Held<'a> {
     Lock(&'a Guard),
     Session {
         session: &'a OpenedSession,
         /// Environment variables that the command gets.
-        environment: Vec<(&'static str, OsString)>,
+        environment: Environment,
     },
 }
 
@@ -54,12 +57,12 @@ impl Held<'_> {
     }
 
     /// Returns the environment variables for the command.
-    pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
+    pub(super) fn environment(&self) -> Environment {
         match self {
             Held::Lock(guard) => vec![
-                ("ZLOCK_FENCING_TOKEN", guard.fencing_token().to_string().into()),
-                ("ZLOCK_TICKET", guard.ticket().into()),
-                ("ZLOCK_LOCK", guard.lock().into()),
+                ("ZLOCK_FENCING_TOKEN", Some(guard.fencing_token().to_string().into())),
+                ("ZLOCK_TICKET", Some(guard.ticket().into())),
+                ("ZLOCK_LOCK", Some(guard.lock().into())),
             ],
             Held::Session { environment, .. } => environment.clone(),
         }

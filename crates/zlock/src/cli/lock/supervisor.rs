@@ -101,7 +101,13 @@ fn start(
     let group = if shares_group { getpgrp().as_raw_nonzero().get() } else { 0 };
     let task = Task { what: held.to_string(), plan, until, group };
     let mut watchdog = Command::from(own_program::command());
-    watchdog.arg(WATCHDOG).arg(serde_json::to_string(&task)?).arg("--").args(command).envs(held.environment());
+    watchdog.arg(WATCHDOG).arg(serde_json::to_string(&task)?).arg("--").args(command);
+    for (variable, value) in held.environment() {
+        match value {
+            Some(value) => watchdog.env(variable, value),
+            None => watchdog.env_remove(variable),
+        };
+    }
     send_stdin(&ours)?;
     watchdog.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
     let child = watchdog.spawn()?;

@@ -1,9 +1,12 @@
-//! Detection of this process's controlling terminal.
+//! Detection of this process's controlling terminal, and messages to it from the background.
 
 use std::fs::File;
+use std::mem::MaybeUninit;
 
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
+
+use super::say;
 
 /// Relation of this process to its controlling terminal. Stdin and stdout do not matter: a command
 /// in a pipeline can open `/dev/tty`.
@@ -47,6 +50,23 @@ impl Terminal {
             _ => Terminal::Background,
         })
     }
+}
+
+/// Prints a line to stderr from a process that must not be suspended. A write from the background
+/// to a terminal with `stty tostop` sends SIGTTOU unless this signal is blocked.
+#[expect(unsafe_code, reason = "neither std nor rustix changes the signals that are blocked")]
+pub(super) fn say_unstopped(line: &str) {
+    let (mut blocked, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: `sigemptyset` initialises `blocked`, and `pthread_sigmask` initialises `before`: it
+    // fails only for a wrong first argument.
+    unsafe {
+        libc::sigemptyset(blocked.as_mut_ptr());
+        libc::sigaddset(blocked.as_mut_ptr(), libc::SIGTTOU);
+        libc::pthread_sigmask(libc::SIG_BLOCK, blocked.as_ptr(), before.as_mut_ptr());
+    }
+    say(line);
+    // SAFETY: `before` is initialised.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
 }
 
 #[cfg(test)]

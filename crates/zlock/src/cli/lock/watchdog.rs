@@ -16,12 +16,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
 
+use super::LOST;
 use super::control::{Ended, Order, Report, now, receive_stdin, report, understood};
 use super::deadline::{Deadline, OnLoss, Plan, Step};
 use super::exec::EXEC;
 use super::process_tree::{adopt_orphans, end_all, pid, pidfd, reap, signal_all, signal_group};
 use super::signals::{Signals, is_to_end, of_number};
-use super::{LOST, say};
+use super::terminal::say_unstopped;
 use crate::own_program;
 
 /// Name of the hidden command that runs the watchdog.
@@ -73,7 +74,7 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     let child = match started {
         Ok(child) => child,
         Err(error) => {
-            say(&format!("zlock: cannot start the command: {error}"));
+            say_unstopped(&format!("zlock: cannot start the command: {error}"));
             report(Report::Ended(Ended { code: CANNOT_RUN, lost: false }));
             return CANNOT_RUN;
         }
@@ -220,7 +221,10 @@ impl Watchdog {
         if self.plan.on_loss == OnLoss::Warn {
             if due == Step::End && self.done != Step::End {
                 self.done = Step::End;
-                say(&format!("zlock: {} may be lost, and the command goes on as --on-loss warn says", self.what));
+                say_unstopped(&format!(
+                    "zlock: {} may be lost, and the command goes on as --on-loss warn says",
+                    self.what
+                ));
             }
             return;
         }

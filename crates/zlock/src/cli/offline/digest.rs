@@ -16,7 +16,7 @@ pub(crate) fn command() -> Command {
         .arg(flag("json", "Prints JSON"))
 }
 
-pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+pub(crate) fn run(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let user = matches.get_one::<String>("user").expect("it is required");
     if user.is_empty() || user.contains(':') {
         return Err(Failure::usage(format!("`{user}` is no name of a user: it is not empty and has no colon")));
@@ -29,7 +29,6 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
         return Err(Failure::usage("the password on stdin is empty"));
     }
     let digest = rest::digest(&format!("{user}:{password}")).expect("there is a colon");
-    let out = Output::new(matches.get_flag("json"));
     out.answer(&serde_json::json!({ "digest": digest }), || out.line(&digest))
 }
 

@@ -21,8 +21,7 @@ pub(crate) fn command() -> Command {
     seeds::with_options(command)
 }
 
-pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
-    let out = Output::new(matches.get_flag("json"));
+pub(crate) fn run(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it is required");
     let survivor = crate::cli::block_on(Survivor::read(data_dir))?;
     let survivor = survivor.map_err(|error| Failure::refused(error.to_string()))?;

@@ -30,10 +30,10 @@ pub(crate) fn command() -> Command {
         .subcommand(apply.arg(flag("json", "Prints JSON")))
 }
 
-pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+pub(crate) fn run(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     match matches.subcommand() {
-        Some(("prepare", matches)) => prepare(Output::new(matches.get_flag("json")), matches),
-        Some(("apply", matches)) => apply(Output::new(matches.get_flag("json")), matches),
+        Some(("prepare", matches)) => prepare(out, matches),
+        Some(("apply", matches)) => apply(out, matches),
         _ => Err(Failure::usage("restore what? prepare, or apply")),
     }
 }

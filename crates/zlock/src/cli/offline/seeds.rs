@@ -24,6 +24,9 @@ use crate::config::value::members;
 /// founded later.
 const ZXIDS_A_MS: u64 = 1 << 10;
 
+/// Reason for which a seed file replaces no other file.
+const IS_THERE: &str = "is there already: all members must begin with one and the same seed";
+
 /// Adds the options of a restore or a recovery, such as the members of the new cluster.
 pub(crate) fn with_options(command: Command) -> Command {
     let members_help = "All members of the new cluster, as in the key node.members of their configuration";
@@ -54,7 +57,7 @@ pub(crate) fn write(mut state: State, cluster_id: &str, node_id: u64, matches: &
     let path =
         matches.get_one::<PathBuf>("out").ok_or_else(|| Failure::usage("--out is missing: the file to write"))?;
     if path.exists() {
-        return Err(failed(path, "is there already: all members must begin with one and the same seed"));
+        return Err(failed(path, IS_THERE));
     }
     let now_ms = now_ms();
     let origin = Manifest::of(&state, cluster_id, saved(node_id, now_ms));
@@ -77,7 +80,8 @@ pub(crate) fn write(mut state: State, cluster_id: &str, node_id: u64, matches: &
     });
     let mut file = NewFile::begin(path)?;
     backup::write(&state, &manifest, &mut file).map_err(|error| failed(path, error))?;
-    Ok(Sown { path: file.finish()?, manifest, sessions_ended: origin.counts.sessions })
+    file.finish_new(path, IS_THERE)?;
+    Ok(Sown { path: path.clone(), manifest, sessions_ended: origin.counts.sessions })
 }
 
 fn members_of(matches: &ArgMatches) -> Result<Vec<Member>, Failure> {

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, ArgMatches, Command};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose as Purpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose as Purpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use replica::{Member, node_uri};
 
@@ -43,9 +43,9 @@ pub(crate) fn command() -> Command {
     group("tls", "Makes certificates for TLS of members and clients").subcommand(init)
 }
 
-pub(crate) fn run(matches: &ArgMatches) -> Result<u8, Failure> {
+pub(crate) fn run(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     match matches.subcommand() {
-        Some(("init", matches)) => init(Output::new(matches.get_flag("json")), matches),
+        Some(("init", matches)) => init(out, matches),
         _ => Err(Failure::usage("tls what? init")),
     }
 }
@@ -96,12 +96,27 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Writes a file that only this user can read.
-    fn write(&mut self, name: &str, text: &str) -> Result<(), Failure> {
-        let path = self.directory.join(name);
-        let mut file = NewFile::begin(&path)?;
-        file.write_all(text.as_bytes()).map_err(|error| failed(&path, error))?;
-        self.written.push(file.finish()?);
+    /// Writes a certificate and its key, which only this user can read. Both files are complete on
+    /// disk before the first gets its name by `publish`, so that a full disk replaces none.
+    fn write(
+        &mut self,
+        name: &str,
+        (certificate, key): (&Certificate, &KeyPair),
+        publish: impl Fn(NewFile, &Path) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let pair = [(format!("{name}.pem"), certificate.pem()), (format!("{name}-key.pem"), key.serialize_pem())];
+        let mut complete = Vec::new();
+        for (name, text) in pair {
+            let path = self.directory.join(name);
+            let mut file = NewFile::begin(&path)?;
+            let written = file.write_all(text.as_bytes()).and_then(|()| file.file().sync_all());
+            written.map_err(|error| failed(&path, error))?;
+            complete.push((file, path));
+        }
+        for (file, path) in complete {
+            publish(file, &path)?;
+            self.written.push(path);
+        }
         Ok(())
     }
 
@@ -119,8 +134,7 @@ impl Files<'_> {
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().map_err(impossible)?;
         let certificate = params.signed_by(&key, authority).map_err(impossible)?;
-        self.write(&format!("{name}.pem"), &certificate.pem())?;
-        self.write(&format!("{name}-key.pem"), &key.serialize_pem())
+        self.write(name, (&certificate, &key), NewFile::finish)
     }
 }
 
@@ -148,8 +162,8 @@ fn authority(files: &mut Files<'_>, cluster_id: &str) -> Result<Issuer<'static, 
     params.not_after = (now + DAY * AUTHORITY_DAYS as u32).into();
     let key = KeyPair::generate().map_err(impossible)?;
     let certificate = params.self_signed(&key).map_err(impossible)?;
-    files.write("ca.pem", &certificate.pem())?;
-    files.write("ca-key.pem", &key.serialize_pem())?;
+    let is_there = "is there already: another run has made an authority meanwhile";
+    files.write("ca", (&certificate, &key), |file, path| file.finish_new(path, is_there))?;
     Ok(Issuer::new(params, key))
 }
 

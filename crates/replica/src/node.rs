@@ -12,7 +12,7 @@ use openraft::SnapshotPolicy;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::storage::RaftLogStorage;
 use storage::{DiskGuard, Fatal, LogWrites, NodeMeta, SnapshotStore, Storage, StorageConfig, TypeConfig};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use znode::{State, Zxid};
@@ -112,14 +112,14 @@ impl Parts {
         })
     }
 
-    fn bootstrap(&self, drain_wish: &Arc<DrainWish>) -> Arc<Bootstrap> {
+    fn bootstrap(&self, drained: watch::Receiver<bool>) -> Arc<Bootstrap> {
         Arc::new(Bootstrap {
             consensus: Arc::clone(&self.consensus),
             config: Arc::clone(&self.config),
             view: Arc::clone(&self.view),
             gate: Arc::clone(&self.gate),
             meta: self.meta.clone(),
-            drain_wish: Arc::clone(drain_wish),
+            drained,
         })
     }
 
@@ -158,7 +158,7 @@ impl Parts {
     fn begin(self, listener: Listener, disk: Disk, state_machine_gone: mpsc::Receiver<()>) -> Arc<Node> {
         let (queue, proposals) = ProposalQueue::new();
         let drain_wish = Arc::new(DrainWish::new(Arc::clone(&self.consensus)));
-        let (proposer, bootstrap) = (self.proposer(queue), self.bootstrap(&drain_wish));
+        let (proposer, bootstrap) = (self.proposer(queue), self.bootstrap(drain_wish.wished()));
         let housekeeping = self.housekeeping();
         let leadership = Arc::new(Leadership::new(Arc::clone(&proposer)));
         let (reads, indexes) = Reads::new(&proposer, Arc::clone(&self.gate), self.recover_to);

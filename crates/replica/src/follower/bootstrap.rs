@@ -28,12 +28,12 @@ use std::time::Duration;
 
 use storage::NodeMeta;
 use storage::codec::StoredMembershipRecord;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use znode::Zxid;
 
 use crate::Config;
 use crate::local::vote_gate::VoteGate;
-use crate::operate::drain_wish::DrainWish;
 use crate::raft::consensus::Consensus;
 use crate::raft::transport::{Answer, Ask, KnownMembers, MEMBERS_MAX, Standing};
 use crate::view::View;
@@ -147,7 +147,8 @@ pub(crate) struct Bootstrap {
     pub(crate) view: Arc<View>,
     pub(crate) gate: Arc<VoteGate>,
     pub(crate) meta: NodeMeta,
-    pub(crate) drain_wish: Arc<DrainWish>,
+    /// True while an operator has drained the node.
+    pub(crate) drained: watch::Receiver<bool>,
 }
 
 impl Bootstrap {
@@ -310,7 +311,7 @@ impl Bootstrap {
             leads: self.consensus.leader_term(&metrics).is_some(),
             last_log: metrics.last_log_index.unwrap_or(0),
             steady: self.consensus.disk_watch.is_steady(),
-            drained: self.drain_wish.is_wished(),
+            drained: *self.drained.borrow(),
         }
     }
 }

@@ -31,6 +31,11 @@ impl DrainWish {
         self.wished.send_replace(drained) != drained
     }
 
+    /// Channel of the wish: true while the node is drained.
+    pub(crate) fn wished(&self) -> watch::Receiver<bool> {
+        self.wished.subscribe()
+    }
+
     pub(crate) fn is_wished(&self) -> bool {
         *self.wished.borrow()
     }

@@ -30,7 +30,8 @@ use crate::raft::state_machine::StateMachine;
 use crate::raft::transport::{Answer, Ask, ChannelError, Standing, TOUCHES_MAX};
 use crate::{Config, Error, PeerMeasures};
 
-/// Largest number of entries that a member may lack to become a voter, or to be preferred as leader.
+/// Largest number of entries that a member may lack to become a voter, or to be the preferred
+/// leader.
 pub(crate) const LAG_ENTRIES_MAX: u64 = 5_000;
 
 /// Time that a leader waits for the election of its successor.

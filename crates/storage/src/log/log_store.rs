@@ -425,9 +425,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 }
 
-/// Tells whether the log ends before the committed entry `contained`, with an entry of a later term.
-/// Then that last entry is not committed. raft-log would take it for a later one than `contained`,
-/// because it compares terms first.
+/// Tells whether the log ends before the committed entry `contained`, with an entry of a later
+/// term. Then that last entry is not committed. raft-log would take it for a later one than
+/// `contained`, because it compares terms first.
 fn ends_on_another_branch(log: &RaftLog<WalTypes>, contained: &LogIdRecord) -> bool {
     log.log_state().last().is_some_and(|last| last.index < contained.index && last > contained)
 }

@@ -55,7 +55,7 @@ fn a_cut_and_a_purge_survive_a_reopen() {
     });
 }
 
-/// Entries of term 5, which was never committed, are in the log when a snapshot with a last entry of
+/// The log has entries of term 5, which were never committed, when a snapshot with a last entry of
 /// term 4 arrives.
 #[test]
 fn a_purge_behind_entries_of_a_later_term_removes_them() {

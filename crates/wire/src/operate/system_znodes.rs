@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(lines_of(&members, Some((1, "10.0.0.1:2181")), &both), both);
         let closed = lines_of(&members, Some((1, "")), &both);
         assert_eq!(closed, "server.1=10.0.0.1:7101:7102:participant\nserver.2=[::1]:7101:7102:participant;[::1]:2181");
-        // A member that has moved keeps its address for clients until it starts again and writes its
-        // line, and a member that was removed has no line.
+        // A member that has moved keeps its address for clients until it starts again and writes
+        // its line, and a member that was removed has no line.
         let moved = [member(1, "10.0.0.9:7101")];
         assert_eq!(lines_of(&moved, None, &both), "server.1=10.0.0.9:7101:7102:participant;10.0.0.1:2181");
     }

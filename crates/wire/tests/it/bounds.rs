@@ -364,22 +364,6 @@ async fn a_multi_or_multi_read_has_at_most_4096_operations() {
     client.close().await;
 }
 
-/// The client's address is one of its identities, and proves nothing.
-#[tokio::test]
-async fn a_connection_proves_64_identities_and_one_again() {
-    let node = Node::start().await;
-    let mut client = node.client().await;
-    client.prove_fifty_names("u").await;
-    let prove = |number: usize| {
-        let auth = format!("{number}v:password").as_bytes().into();
-        Request::Auth(jute::AuthRequest { kind: 0, scheme: "digest".into(), auth })
-    };
-    for number in (0..14).chain([0]) {
-        client.call(prove(number)).await.unwrap();
-    }
-    assert_eq!(client.call(prove(14)).await, Err(-115));
-}
-
 /// The ACL entry `auth` is replaced by an entry for each identity of the client. Without a bound on
 /// the resulting ACL, a packet of 1 MiB could become millions of ACL entries.
 #[tokio::test]

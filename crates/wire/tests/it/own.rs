@@ -1,7 +1,5 @@
 //! `/zookeeper` and the znodes below it: the znode with the members, and quotas.
 
-use std::time::Duration;
-
 use jute::{Acl, AuthRequest, ReconfigRequest, Request, SetAclRequest, op};
 use replica::Order;
 use tokio::net::TcpListener;

@@ -174,3 +174,19 @@ async fn the_configuration_cannot_be_replaced_by_any_client() {
     let refused = node.replica.propose(request, Instant::now() + PATIENCE).await.unwrap().reply.unwrap_err();
     assert_eq!(refused.error, znode::Error::NoAuth);
 }
+
+/// The client's address is one of its identities, and proves nothing.
+#[tokio::test]
+async fn a_connection_proves_64_identities_and_one_again() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.prove_fifty_names("u").await;
+    let prove = |number: usize| {
+        let auth = format!("{number}v:password").as_bytes().into();
+        Request::Auth(jute::AuthRequest { kind: 0, scheme: "digest".into(), auth })
+    };
+    for number in (0..14).chain([0]) {
+        client.call(prove(number)).await.unwrap();
+    }
+    assert_eq!(client.call(prove(14)).await, Err(-115));
+}

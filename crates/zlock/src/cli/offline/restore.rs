@@ -9,10 +9,14 @@ use replica::offline::{Beginning, begin};
 
 use super::seeds::{self, Sown};
 use crate::cli::backup::{file_arg, file_of, open};
+use crate::cli::calendar;
 use crate::cli::failure::Failure;
 use crate::cli::new_file::failed;
 use crate::cli::options::{file, flag, number, option};
-use crate::cli::output::Output;
+use crate::cli::output::{Output, now_ms};
+
+/// Age of a seed, in milliseconds, from which on it is refused without `--old-seed`.
+const SEED_AGE_MAX_MS: u64 = 24 * 3_600_000;
 
 pub(crate) fn command() -> Command {
     let prepare = Command::new("prepare")
@@ -22,7 +26,8 @@ pub(crate) fn command() -> Command {
         .about("Makes the data directory of one member from a seed; then start the member with `zlock serve`")
         .arg(file_arg("SEED", "The seed that `zlock restore prepare` or `zlock recover` wrote"))
         .arg(option("node-id", "ID", "Id of the member").required(true).value_parser(number::<u64>(0)))
-        .arg(file("data-dir", "DIR", "Data directory of the member, which must be empty or missing").required(true));
+        .arg(file("data-dir", "DIR", "Data directory of the member, which must be empty or missing").required(true))
+        .arg(flag("old-seed", "Accepts a seed that was written more than a day ago"));
     Command::new("restore")
         .about("Makes a new cluster from a backup, while no node runs")
         .subcommand_required(true)
@@ -70,6 +75,19 @@ pub(crate) fn told(out: Output, sown: &Sown) -> Result<u8, Failure> {
     })
 }
 
+/// Refuses a seed that is older than [`SEED_AGE_MAX_MS`]: it may be left from an earlier restore,
+/// whose members have granted tokens and taken writes since.
+fn check_age(written_ms: u64, now_ms: u64) -> Result<(), String> {
+    if now_ms.saturating_sub(written_ms) <= SEED_AGE_MAX_MS {
+        return Ok(());
+    }
+    let written = calendar::show(written_ms);
+    Err(format!(
+        "was written on {written}: a seed serves one restore. Prepare a new one, or, if this is the seed of this restore, add \
+         --old-seed"
+    ))
+}
+
 fn apply(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let path = file_of(matches);
     let mut seed = open(path)?;
@@ -77,6 +95,9 @@ fn apply(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     let Some(decided) = manifest.decided else {
         return Err(failed(path, "is a backup and no seed: `zlock restore prepare` makes one of it"));
     };
+    if !matches.get_flag("old-seed") {
+        check_age(decided.at_ms, now_ms()).map_err(|why| failed(path, why))?;
+    }
     let state = seed.state().map_err(|error| failed(path, error))?;
     let member =
         |member: backup::Member| Member { id: member.id, peer_addr: member.peer_addr, http_addr: member.http_addr };
@@ -94,4 +115,19 @@ fn apply(out: Output, matches: &ArgMatches) -> Result<u8, Failure> {
     });
     let line = format!("{}: node {node_id} of {cluster} {uuid}; start it with `zlock serve`", data_dir.display());
     out.answer(&document, || out.line(&line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_of_an_earlier_restore_is_refused() {
+        let written_ms = 1_795_000_000_000;
+        assert_eq!(check_age(written_ms, written_ms + SEED_AGE_MAX_MS), Ok(()));
+        // The clock of this machine may be behind the clock of the machine that ran `prepare`.
+        assert_eq!(check_age(written_ms, written_ms - 60_000), Ok(()));
+        let refused = check_age(written_ms, written_ms + SEED_AGE_MAX_MS + 1).unwrap_err();
+        assert!(refused.starts_with("was written on 2026-11-18"), "{refused}");
+    }
 }

@@ -25,7 +25,8 @@ use crate::config::value::members;
 const ZXIDS_A_MS: u64 = 1 << 10;
 
 /// Reason for which a seed file replaces no other file.
-const IS_THERE: &str = "is there already: all members must begin with one and the same seed";
+const IS_THERE: &str =
+    "is there already, perhaps from an earlier restore: a seed serves one restore, and all its members";
 
 /// Adds the options of a restore or a recovery, such as the members of the new cluster.
 pub(crate) fn with_options(command: Command) -> Command {

@@ -164,7 +164,8 @@ impl Transport {
 
     async fn attempt(&self, index: usize, call: &Call, left: Duration) -> Ending {
         let beyond_wait = call.attempt_timeout.unwrap_or(self.timeouts.attempt);
-        let ending = self.pools[index].exchange(call, left.min(call.wait + beyond_wait), self.timeouts.connect).await;
+        let timeout = left.min(call.wait.saturating_add(beyond_wait));
+        let ending = self.pools[index].exchange(call, timeout, self.timeouts.connect).await;
         if let Ending::Answered(reply) = &ending {
             self.reached.store(true, Ordering::Relaxed);
             let (node, leader) = (reply.number(headers::NODE), reply.number(headers::LEADER));
@@ -263,6 +264,18 @@ mod tests {
             let endpoints = client.inner.transport.endpoints();
             assert!(!endpoints.rests(0), "{endpoints:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn endless_timeouts_are_like_no_timeouts() {
+        let (addr, _requests) = fake_node(async |_| problem("no-node", 404, "refused")).await;
+        let endless = Duration::MAX;
+        let client = Client::builder([addr]).attempt_timeout(endless).connect_timeout(endless);
+        let client = client.operation_timeout(endless).session_timeout(endless).build().unwrap();
+        assert!(client.get("/a").await.unwrap_err().is_no_node());
+        let mut watcher = client.watch("/a", crate::WatchKind::Exists);
+        watcher.resume_from(1);
+        assert!(watcher.next().await.unwrap_err().is_no_node(), "a long-poll adds its wait to the timeout");
     }
 
     #[tokio::test]

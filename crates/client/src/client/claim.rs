@@ -350,13 +350,22 @@ impl Claim {
     }
 
     /// Hands the lock over to the waiting ticket `to`. After `Refused` this claim still holds the
-    /// lock; after another error either this claim's ticket or `to` may hold the lock.
+    /// lock, unless its ticket was gone before; after another error either this claim's ticket or
+    /// `to` may hold the lock.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         let call = self.claim_ticket().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
-        self.client.write_in(&self.session, call).await?;
+        let handed = self.client.write_in(&self.session, call).await;
+        handed.inspect_err(|error| self.note_refusal(error))?;
         self.armed = false;
         self.fate.tell(Loss::HandedOver);
         Ok(())
+    }
+
+    /// Notes the loss of the lock if a write was refused because the claim's ticket is gone.
+    pub(crate) fn note_refusal(&self, error: &Error) {
+        if error.is_gone(self.ticket()) {
+            self.fate.tell_gone();
+        }
     }
 
     /// Prevents the release when the claim is dropped: the ticket stays until its session ends.

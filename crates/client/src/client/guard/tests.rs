@@ -68,6 +68,8 @@ async fn node(end: &'static str) -> (Client, watch::Sender<bool>) {
                     true => problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000"),
                     false => r#"{"holds":0,"zxid":8}"#.to_owned(),
                 }
+            } else if request.starts_with("POST /v1/hand-overs") && is_taken {
+                problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000")
             } else if request.starts_with("DELETE") {
                 r#"{"holds":0,"zxid":8}"#.to_owned()
             } else {
@@ -150,6 +152,16 @@ async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
     guard.hand_over("/l/_c_y-lock-0000000001").await.unwrap();
     assert!(!guard.is_safe(), "it was handed over");
     assert_eq!(guard.lost().await, Loss::HandedOver);
+}
+
+#[tokio::test]
+async fn a_hand_over_of_a_lost_lock_marks_the_guard() {
+    let (_client, mut guard, taken) = held("deleted").await;
+    taken.send_replace(true);
+    let refused = guard.hand_over("/l/_c_y-lock-0000000001").await.unwrap_err();
+    assert_eq!(refused.code(), Some(ProblemType::TicketGone));
+    assert!(!guard.is_safe(), "its own ticket is gone");
+    assert_eq!(guard.lost().await, Loss::Deleted { by: actor() });
 }
 
 #[tokio::test]

@@ -17,6 +17,9 @@ use crate::client::error::Error;
 /// Route of znodes.
 pub(crate) const ZNODES: &str = "/v1/znodes";
 
+/// Route of questions about fencing tokens.
+pub(crate) const FENCE: &str = "/v1/fence";
+
 /// Node that is preferred for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefer {

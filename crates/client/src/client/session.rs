@@ -6,8 +6,11 @@
 //! earlier, as it counts the same time from the arrival of the heartbeat.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::api::{KeepAlive, NewSession, OpenSession, ProblemType};
@@ -111,10 +114,14 @@ impl Session {
     }
 
     /// Waits until the session is lost or closed, and returns the reason.
+    ///
+    /// Each poll of the future looks at the clock. After a pause of the process, the timer of the
+    /// task that publishes the loss may fire later than the other wakes of the polling task.
     pub(crate) async fn ended(&self) -> Loss {
         let mut states = self.state.subscribe();
-        // The sender lives as long as self.
-        let _ = states.wait_for(|state| state.is_final()).await;
+        let mut told = pin!(states.wait_for(|state| state.is_final()));
+        // An error of `told` means that the sender is dropped, which lives as long as self.
+        poll_fn(|context| if self.is_safe() { told.as_mut().poll(context).map(drop) } else { Poll::Ready(()) }).await;
         self.loss()
     }
 

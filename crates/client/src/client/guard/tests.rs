@@ -342,6 +342,20 @@ async fn work_that_ends_past_the_clients_own_deadline_is_no_success_whatever_the
     assert!(matches!(late, Err(WithError::Lost(Loss::Expired))), "{late:?}");
 }
 
+// After a pause of the process, tokio may run the work before the timer that publishes the loss.
+#[tokio::test]
+async fn work_makes_no_step_after_the_deadline_of_its_session() {
+    let client = short_lived().await;
+    let (lock, mut stepped) = (client.lock("/l"), false);
+    let late = lock.with(async |guard| {
+        work_past(guard.safe_until());
+        tokio::task::yield_now().await;
+        stepped = true;
+    });
+    assert!(matches!(late.await, Err(WithError::Lost(Loss::Expired))));
+    assert!(!stepped);
+}
+
 #[tokio::test]
 async fn work_under_several_locks_that_ends_past_the_deadline_is_no_success_either() {
     let client = short_lived().await;

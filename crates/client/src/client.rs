@@ -98,7 +98,7 @@ pub(crate) struct Inner {
     opening: tokio::sync::Mutex<()>,
     session: Mutex<Option<Arc<Session>>>,
     events: broadcast::Sender<SessionEvent>,
-    /// Runtime for the background work of dropped guards and clients, such as releases.
+    /// Runtime for the background work: heartbeats, and the releases of dropped guards.
     runtime: Handle,
 }
 
@@ -205,8 +205,8 @@ impl Client {
         if let Some(session) = self.inner.usable() {
             return Ok(session);
         }
-        let (transport, events) = (&self.inner.transport, self.inner.events.clone());
-        let session = Session::open(transport, &self.inner.wish, events, deadline).await?;
+        let Inner { transport, runtime, wish, events, .. } = &*self.inner;
+        let session = Session::open(transport, runtime, wish, events.clone(), deadline).await?;
         *self.inner.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
         Ok(session)
     }

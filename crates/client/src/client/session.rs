@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::api::{KeepAlive, NewSession, OpenSession, ProblemType};
 use hyper::Method;
 use hyper::header::HeaderValue;
+use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 
 use crate::client::call::{Call, Prefer};
@@ -51,9 +52,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session and begins to keep it alive.
+    /// Opens a session, and keeps it alive by a task on `runtime`. This is the client's runtime:
+    /// the runtime of the caller may end earlier.
     pub(crate) async fn open(
         transport: &Arc<Transport>,
+        runtime: &Handle,
         wish: &OpenSession,
         events: broadcast::Sender<SessionEvent>,
         deadline: Moment,
@@ -77,7 +80,7 @@ impl Session {
             delays: AtomicBool::new(false),
         });
         session.tell(SessionState::Connected);
-        tokio::spawn(keep(Arc::clone(&session), Arc::clone(transport)));
+        runtime.spawn(keep(Arc::clone(&session), Arc::clone(transport)));
         Ok(session)
     }
 
@@ -291,6 +294,31 @@ async fn beat(session: &Session, transport: &Transport) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::fake_node::fake_node;
+
+    #[tokio::test]
+    async fn a_session_outlives_the_runtime_that_opened_it() {
+        let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
+            "POST /v1/sessions" => {
+                r#"{"session":5,"session_key":"5.00","timeout_ms":1000,"safe_for_ms":58800}"#.to_owned()
+            }
+            _ => r#"{"session":5,"timeout_ms":1000,"safe_for_ms":58800}"#.to_owned(),
+        })
+        .await;
+        let client = crate::Client::builder([addr]).build().unwrap();
+        let opener = client.clone();
+        let opened = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(opener.session_id()).unwrap()
+        });
+        // The node, which answers the open, runs on this thread.
+        assert_eq!(tokio::task::spawn_blocking(|| opened.join().unwrap()).await.unwrap(), 5);
+        assert_eq!(requests.recv().await.unwrap(), "POST /v1/sessions");
+        for _ in 0..2 {
+            assert_eq!(requests.recv().await.unwrap(), "POST /v1/sessions/5/keepalive");
+        }
+        assert_eq!(client.session_state(), Some(SessionState::Connected));
+    }
 
     #[tokio::test]
     async fn a_session_that_was_called_lost_stays_lost() {

@@ -198,12 +198,25 @@ impl Session {
 
     /// Closes the session: its ephemeral znodes and locks go at once. A session that must expire
     /// ([`Session::must_expire`]) is not closed.
-    pub(crate) async fn close(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
+    ///
+    /// The request is sent by a task on `runtime`, the client's runtime. So it is sent even if the
+    /// caller drops the future: no other task closes a session in the state `Closed`.
+    pub(crate) async fn close(
+        self: &Arc<Session>,
+        transport: &Arc<Transport>,
+        runtime: &Handle,
+        deadline: Moment,
+    ) -> Result<(), Error> {
         if self.must_expire() {
             return Ok(());
         }
         self.set(SessionState::Closed);
-        self.delete(transport, deadline).await
+        let (session, on) = (Arc::clone(self), Arc::clone(transport));
+        match runtime.spawn(async move { session.delete(&on, deadline).await }).await {
+            Ok(deleted) => deleted,
+            // The client's runtime has ended.
+            Err(_) => self.delete(transport, deadline).await,
+        }
     }
 
     async fn delete(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
@@ -293,6 +306,8 @@ async fn beat(session: &Session, transport: &Transport) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
     use crate::client::fake_node::fake_node;
 
@@ -318,6 +333,26 @@ mod tests {
             assert_eq!(requests.recv().await.unwrap(), "POST /v1/sessions/5/keepalive");
         }
         assert_eq!(client.session_state(), Some(SessionState::Connected));
+    }
+
+    #[tokio::test]
+    async fn a_close_that_is_given_up_goes_on_in_the_background() {
+        for by_run in [false, true] {
+            let (addr, mut requests) = fake_node(async |_| {
+                r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#.to_owned()
+            })
+            .await;
+            let client = crate::Client::connect([addr]).await.unwrap();
+            let kept = client.clone();
+            let closed = match by_run {
+                true => client.run(async |_| ()).now_or_never().is_some(),
+                false => client.close().now_or_never().is_some(),
+            };
+            assert!(!closed && kept.session_state().is_none());
+            for expected in ["POST /v1/sessions", "DELETE /v1/sessions/5"] {
+                assert_eq!(requests.recv().await.unwrap(), expected);
+            }
+        }
     }
 
     #[tokio::test]

@@ -463,7 +463,9 @@ impl Claim {
         loop {
             match self.round().await {
                 Err(Error::Unavailable { .. } | Error::Unknown { .. }) => tokio::time::sleep(GIVE_BACK_PAUSE).await,
-                // The ticket is released, or there was none.
+                // The ticket is released, or there was none. If the cluster has evicted the key of
+                // the release, it has executed the release. If it has evicted the key of the
+                // acquire, no answer will name the ticket, which ends with the session.
                 Ok(()) | Err(Error::Refused { .. }) => return,
             }
         }
@@ -474,7 +476,8 @@ impl Claim {
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
             None => {
-                let ticket = transport.send(&self.enqueue, self.client.deadline()).await?.json::<ClaimTicket>()?;
+                let enqueue = self.enqueue.clone().telling_eviction();
+                let ticket = transport.send(&enqueue, self.client.deadline()).await?.json::<ClaimTicket>()?;
                 self.slot = None;
                 self.ticket.insert(ticket).clone()
             }
@@ -483,6 +486,7 @@ impl Claim {
             self.slot = Some(self.session.window.enter().await);
         }
         let call = ticket.release(self.kind, None)?.key(self.release_key).session(&self.session.key);
+        let call = call.telling_eviction();
         transport.send(&call, self.client.deadline()).await.map(drop)
     }
 }

@@ -121,7 +121,7 @@ impl Transport {
             }
             let index = self.endpoints().choose(call.prefer, failed, Moment::now(), |count| fastrand::usize(..count));
             let ending = self.attempt(index, call, left).await;
-            match judge(&self.pools[index].addr, ending, call.repeat, maybe_done && call.is_keyed()) {
+            match judge(&self.pools[index].addr, ending, call, maybe_done) {
                 Verdict::Done(answer) => {
                     self.endpoints().succeeded(index);
                     return Ok((answer, index));
@@ -154,7 +154,7 @@ impl Transport {
     /// As [`Transport::send`], without further tries.
     pub(crate) async fn send_to(&self, index: usize, call: &Call) -> Result<Answer, Error> {
         let ending = self.attempt(index, call, self.timeouts.operation).await;
-        match judge(&self.pools[index].addr, ending, call.repeat, false) {
+        match judge(&self.pools[index].addr, ending, call, false) {
             Verdict::Done(answer) => Ok(answer),
             Verdict::Refused(error) | Verdict::Failed(error) => Err(error),
             Verdict::Again { reason, maybe_done: true, .. } if !call.is_read() => Err(Error::unknown(reason)),

@@ -76,9 +76,9 @@ impl Holding<'_> {
     /// Reads in the lock's history why the lock node is gone.
     async fn why(&self) -> Loss {
         if self.claim.kind == Kind::Simple {
-            // A simple lock has no history. The session lives, so only another client can have
-            // deleted the znode.
-            return Loss::Deleted { by: None };
+            // A simple lock has no history. The session lives, so its owner may have released the
+            // lock by another guard, or another client may have deleted the znode.
+            return Loss::Unknown;
         }
         let Some(past) = tokio::time::timeout(WHY_MAX, self.past()).await.ok().flatten() else { return Loss::Unknown };
         let by = past.ended.by.map(Box::new);

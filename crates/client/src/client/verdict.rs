@@ -26,7 +26,7 @@ pub(crate) enum Verdict {
         reason: String,
         /// Whether this try may have had an effect.
         maybe_done: bool,
-        /// Whether no connection to the endpoint was made.
+        /// Whether the result of the try was `Ending::Unreachable`.
         unreachable: bool,
         /// The answer's `Retry-After`: time after which the node expects to be able to serve the
         /// call.

@@ -98,7 +98,7 @@ pub(crate) struct Inner {
     opening: tokio::sync::Mutex<()>,
     session: Mutex<Option<Arc<Session>>>,
     events: broadcast::Sender<SessionEvent>,
-    /// Runtime for the background work of dropped guards and clients, such as releases.
+    /// Runtime for the background work: heartbeats, and the releases of dropped guards.
     runtime: Handle,
 }
 
@@ -157,10 +157,13 @@ impl Client {
     ///
     /// # Errors
     /// When the cluster did not confirm the close in time. The session then ends by its timeout.
+    ///
+    /// Dropping the future after its first poll does not stop the close, which goes on in the
+    /// background.
     pub async fn close(&self) -> Result<(), Error> {
         let session = self.inner.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         match session {
-            Some(session) => session.close(&self.inner.transport, self.deadline()).await,
+            Some(session) => session.close(&self.inner.transport, &self.inner.runtime, self.deadline()).await,
             None => Ok(()),
         }
     }
@@ -205,8 +208,8 @@ impl Client {
         if let Some(session) = self.inner.usable() {
             return Ok(session);
         }
-        let (transport, events) = (&self.inner.transport, self.inner.events.clone());
-        let session = Session::open(transport, &self.inner.wish, events, deadline).await?;
+        let Inner { transport, runtime, wish, events, .. } = &*self.inner;
+        let session = Session::open(transport, runtime, wish, events.clone(), deadline).await?;
         *self.inner.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&session));
         Ok(session)
     }
@@ -306,9 +309,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(session) = session {
-            let transport = Arc::clone(&self.transport);
+            let (transport, runtime) = (Arc::clone(&self.transport), self.runtime.clone());
             // If the close fails, the session ends by its timeout.
-            self.runtime.spawn(async move { session.close(&transport, transport.deadline()).await });
+            self.runtime.spawn(async move { session.close(&transport, &runtime, transport.deadline()).await });
         }
     }
 }

@@ -184,7 +184,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Builds the client. No request is sent before the first call.
+    /// Builds the client. No request is sent before the first call. The client's background work,
+    /// such as heartbeats, runs on the present tokio runtime, and ends with it.
     ///
     /// # Errors
     /// `Refused` when there is no endpoint, an endpoint is not `host:port`, or the settings for

@@ -17,6 +17,9 @@ use crate::client::error::Error;
 /// Route of znodes.
 pub(crate) const ZNODES: &str = "/v1/znodes";
 
+/// Route of questions about fencing tokens.
+pub(crate) const FENCE: &str = "/v1/fence";
+
 /// Node that is preferred for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefer {
@@ -49,6 +52,9 @@ pub(crate) struct Call {
     pub(crate) wait: Duration,
     /// Time that one try may take beyond `wait`; the client's setting when absent.
     pub(crate) attempt_timeout: Option<Duration>,
+    /// Whether the call ends with `Refused` if the cluster has executed it, but has forgotten the
+    /// result; with `Unknown` if false.
+    pub(crate) tells_eviction: bool,
 }
 
 impl Call {
@@ -62,6 +68,7 @@ impl Call {
             repeat,
             wait: Duration::ZERO,
             attempt_timeout: None,
+            tells_eviction: false,
         }
     }
 
@@ -129,6 +136,13 @@ impl Call {
 
     pub(crate) fn attempt_timeout(mut self, timeout: Duration) -> Call {
         self.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// Makes the call end with `Refused` and `RequestKeyEvicted` if the cluster has executed it,
+    /// but has forgotten the result. For a caller that does not need the result.
+    pub(crate) fn telling_eviction(mut self) -> Call {
+        self.tells_eviction = true;
         self
     }
 

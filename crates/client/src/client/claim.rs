@@ -350,13 +350,22 @@ impl Claim {
     }
 
     /// Hands the lock over to the waiting ticket `to`. After `Refused` this claim still holds the
-    /// lock; after another error either this claim's ticket or `to` may hold the lock.
+    /// lock, unless its ticket was gone before; after another error either this claim's ticket or
+    /// `to` may hold the lock.
     pub(crate) async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         let call = self.claim_ticket().release(self.kind, Some(to))?.key(uuid::Uuid::new_v4());
-        self.client.write_in(&self.session, call).await?;
+        let handed = self.client.write_in(&self.session, call).await;
+        handed.inspect_err(|error| self.note_refusal(error))?;
         self.armed = false;
         self.fate.tell(Loss::HandedOver);
         Ok(())
+    }
+
+    /// Notes the loss of the lock if a write was refused because the claim's ticket is gone.
+    pub(crate) fn note_refusal(&self, error: &Error) {
+        if error.is_gone(self.ticket()) {
+            self.fate.tell_gone();
+        }
     }
 
     /// Prevents the release when the claim is dropped: the ticket stays until its session ends.
@@ -454,7 +463,9 @@ impl Claim {
         loop {
             match self.round().await {
                 Err(Error::Unavailable { .. } | Error::Unknown { .. }) => tokio::time::sleep(GIVE_BACK_PAUSE).await,
-                // The ticket is released, or there was none.
+                // The ticket is released, or there was none. If the cluster has evicted the key of
+                // the release, it has executed the release. If it has evicted the key of the
+                // acquire, no answer will name the ticket, which ends with the session.
                 Ok(()) | Err(Error::Refused { .. }) => return,
             }
         }
@@ -465,7 +476,8 @@ impl Claim {
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
             None => {
-                let ticket = transport.send(&self.enqueue, self.client.deadline()).await?.json::<ClaimTicket>()?;
+                let enqueue = self.enqueue.clone().telling_eviction();
+                let ticket = transport.send(&enqueue, self.client.deadline()).await?.json::<ClaimTicket>()?;
                 self.slot = None;
                 self.ticket.insert(ticket).clone()
             }
@@ -474,6 +486,7 @@ impl Claim {
             self.slot = Some(self.session.window.enter().await);
         }
         let call = ticket.release(self.kind, None)?.key(self.release_key).session(&self.session.key);
+        let call = call.telling_eviction();
         transport.send(&call, self.client.deadline()).await.map(drop)
     }
 }

@@ -67,7 +67,8 @@ impl Drop for Connection {
 pub(crate) enum Ending {
     /// The node answered.
     Answered(Reply),
-    /// No connection to the node was made: the node is down, or TLS was refused.
+    /// No process listens at the endpoint, its host name is unknown, or TLS was refused. A try that
+    /// took too long, or found no route to the node, is `NotSent`.
     Unreachable(String),
     /// The request was certainly not sent.
     NotSent(String),
@@ -130,8 +131,8 @@ impl Pool {
         let (deadline, within) = (Moment::now().after(timeout), connect_timeout.min(timeout));
         let mut connection = match tokio::time::timeout(within, self.connection(within)).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(why)) => return Ending::Unreachable(why),
-            Err(_) => return Ending::Unreachable(format!("no connection within {} ms", within.as_millis())),
+            Ok(Err(ending)) => return ending,
+            Err(_) => return Ending::NotSent(format!("no connection within {} ms", within.as_millis())),
         };
         let sent = Moment::now();
         match tokio::time::timeout(deadline.remaining(), connection.carry(request, sent)).await {
@@ -159,8 +160,8 @@ impl Pool {
         };
         let mut connection = match tokio::time::timeout(connect_timeout, self.connection(connect_timeout)).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(why)) => return Passed::Nothing(Ending::Unreachable(why)),
-            Err(_) => return Passed::Nothing(Ending::Unreachable("no connection in time".into())),
+            Ok(Err(ending)) => return Passed::Nothing(ending),
+            Err(_) => return Passed::Nothing(Ending::NotSent("no connection in time".into())),
         };
         let sent = Moment::now();
         let response = match tokio::time::timeout(silence, connection.begin(request)).await {
@@ -204,7 +205,7 @@ impl Pool {
         Ok(request)
     }
 
-    async fn connection(&self, within: Duration) -> Result<Connection, String> {
+    async fn connection(&self, within: Duration) -> Result<Connection, Ending> {
         loop {
             let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(kept) = kept else { break };
@@ -214,20 +215,20 @@ impl Pool {
         }
         let stream = self.stream(within).await?;
         let with_tls = self.approach.connector.is_some();
-        let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
+        let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(|error| Ending::NotSent(words(&error)))?;
         Ok(Connection { sender, driver: tokio::spawn(driver), rests_since: Moment::now(), with_tls })
     }
 
-    async fn stream(&self, within: Duration) -> Result<Stream, String> {
+    async fn stream(&self, within: Duration) -> Result<Stream, Ending> {
         if let Some(path) = self.socket_path() {
-            return Ok(Box::new(UnixStream::connect(path).await.map_err(|error| error.to_string())?));
+            return Ok(Box::new(UnixStream::connect(path).await.map_err(|error| unconnected(&error))?));
         }
-        let addrs = lookup_host(&self.addr).await.map_err(|error| error.to_string())?.collect::<Vec<_>>();
-        let stream = connect_any(&addrs, within).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let addrs = lookup_host(&self.addr).await.map_err(|error| Ending::Unreachable(error.to_string()))?;
+        let stream = connect_any(&addrs.collect::<Vec<_>>(), within).await.map_err(|error| unconnected(&error))?;
+        stream.set_nodelay(true).map_err(|error| Ending::NotSent(error.to_string()))?;
         let Some(connector) = &self.approach.connector else { return Ok(Box::new(stream)) };
         let host = self.addr.rsplit_once(':').map_or(&*self.addr, |(host, _)| host);
-        connector.connect(host, stream).await
+        connector.connect(host, stream).await.map_err(Ending::Unreachable)
     }
 
     /// Returns the path of the Unix socket; `None` if the endpoint is `host:port`.
@@ -244,17 +245,34 @@ impl Pool {
     }
 }
 
+/// Tells whether a connection may have failed because a node or the network was slow or broken. The
+/// next try may then succeed.
+fn may_pass(error: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+    matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable)
+}
+
+/// Converts the error of a connection that was not made to the result of the try.
+fn unconnected(error: &io::Error) -> Ending {
+    let ending = if may_pass(error) { Ending::NotSent } else { Ending::Unreachable };
+    ending(error.to_string())
+}
+
 /// Connects to the first address that answers. Each address gets an equal share of the time, so
-/// that an address that drops packets does not use up the time of the others.
+/// that an address that drops packets does not use up the time of the others. If no address
+/// answers, returns the last error, but an error that may pass before any other.
 async fn connect_any(addrs: &[SocketAddr], within: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {
         let share = within / u32::try_from(addrs.len()).unwrap_or(u32::MAX);
-        failed = match tokio::time::timeout(share, TcpStream::connect(addr)).await {
+        let error = match tokio::time::timeout(share, TcpStream::connect(addr)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => error,
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {addr} within {share:?}")),
         };
+        if may_pass(&error) || !may_pass(&failed) {
+            failed = error;
+        }
     }
     Err(failed)
 }
@@ -375,6 +393,24 @@ mod tests {
         assert_eq!(stream.peer_addr().unwrap(), addrs[1]);
         let error = connect_any(&addrs[..1], Duration::from_millis(100)).await.unwrap_err();
         assert!(error.to_string().contains(&format!("no connection to {silent} within 100ms")), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_may_only_be_slow_is_not_called_unreachable() {
+        let (full, _queued) = full_listener().await;
+        let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let call = Call::get("/livez".into());
+        let exchange = async |addr: SocketAddr, within: Duration| {
+            Pool::new(addr.to_string(), Approach::default()).exchange(&call, within, within).await
+        };
+        let ending = exchange(full.local_addr().unwrap(), Duration::from_millis(100)).await;
+        assert!(matches!(ending, Ending::NotSent(_)), "{ending:?}");
+        let ending = exchange(dead, Duration::from_secs(30)).await;
+        assert!(matches!(ending, Ending::Unreachable(_)), "{ending:?}");
+        // A host with both addresses.
+        let both = [full.local_addr().unwrap(), dead];
+        let error = connect_any(&both, Duration::from_millis(100)).await.unwrap_err();
+        assert!(matches!(unconnected(&error), Ending::NotSent(_)), "{error}");
     }
 
     #[tokio::test]

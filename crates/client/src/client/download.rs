@@ -38,7 +38,7 @@ impl Client {
                     Passed::Part(why) => return Err(Error::unavailable(format!("{}: {why}", pool.addr))),
                     Passed::Nothing(ending) => ending,
                 };
-                match judge(&pool.addr, ending, call.repeat, false) {
+                match judge(&pool.addr, ending, &call, false) {
                     Verdict::Refused(error) | Verdict::Failed(error) => return Err(error),
                     Verdict::Again { reason, unreachable, .. } => tries.failed(index, reason, unreachable),
                     Verdict::Done(_) => return Err(Error::unavailable(format!("{}: no backup", pool.addr))),

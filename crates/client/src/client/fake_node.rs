@@ -4,6 +4,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
+use crate::api::headers;
+
 /// Starts an imitated node. `answer` gets the method and the target of a request, and returns the
 /// JSON body of the answer. If its future never ends, the node does not answer. A problem document
 /// is sent with its own status. Returns the node's address, and a channel with the method and
@@ -11,6 +13,16 @@ use tokio::sync::mpsc;
 pub(crate) async fn fake_node<A, F>(answer: A) -> (String, mpsc::UnboundedReceiver<String>)
 where
     A: Fn(String) -> F + Clone + Send + 'static,
+    F: Future<Output = String> + Send + 'static,
+{
+    fake_node_with_keys(move |request, _| answer(request)).await
+}
+
+/// Starts an imitated node like [`fake_node`]. `answer` is also told whether the request has a
+/// session key.
+pub(crate) async fn fake_node_with_keys<A, F>(answer: A) -> (String, mpsc::UnboundedReceiver<String>)
+where
+    A: Fn(String, bool) -> F + Clone + Send + 'static,
     F: Future<Output = String> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -26,7 +38,7 @@ where
 
 async fn connection<A, F>(mut stream: TcpStream, tell: mpsc::UnboundedSender<String>, answer: A)
 where
-    A: Fn(String) -> F,
+    A: Fn(String, bool) -> F,
     F: Future<Output = String>,
 {
     let mut seen = Vec::new();
@@ -44,7 +56,8 @@ where
         let request = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
         // The channel is closed when the test has ended.
         let _ = tell.send(request.clone());
-        let answer = answer(request).await;
+        let has_key = head.lines().any(|line| line.starts_with(headers::SESSION_KEY));
+        let answer = answer(request, has_key).await;
         let status = answer.split_once(r#""status":"#).and_then(|(_, rest)| rest.get(..3)).unwrap_or("200");
         let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
         let _ = stream.write_all(answer.as_bytes()).await;

@@ -39,7 +39,7 @@ pub enum Loss {
     #[error("it was handed over")]
     HandedOver,
     /// The lock node is gone. The reason is unknown: the cluster has forgotten it, hides it from
-    /// this client, or answered too late.
+    /// this client, or answered too late. The cluster never keeps the reason for a simple lock.
     #[error("it is gone, and why is not known")]
     Unknown,
 }

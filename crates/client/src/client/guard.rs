@@ -157,11 +157,7 @@ impl Guard {
         let target = Target::path("/v1/locks", &self.lock)?.with("upgrade", self.ticket()).with("keep", true);
         let (client, session) = (&self.claim.client, self.claim.session.clone());
         let entered = Claim::enter_in::<Ticket>(client, session, Call::acquire(target), Kind::Queue).await;
-        let (claim, grant) = entered.inspect_err(|error| {
-            if error.is_gone(self.ticket()) {
-                self.claim.fate.tell_gone();
-            }
-        })?;
+        let (claim, grant) = entered.inspect_err(|error| self.claim.note_refusal(error))?;
         let (claim, grant) = without_end(claim.grant_by::<Ticket>(grant, None).await?)?;
         Guard::new(claim, self.lock.clone(), grant)
     }
@@ -188,8 +184,9 @@ impl Guard {
     ///
     /// # Errors
     /// `Refused` with `HandOverRefused` when that ticket does not wait, or with `LockNotManaged`;
-    /// the lock is still held then. After `Unknown` the lock may belong to the waiter: drop the
-    /// guard.
+    /// the lock is still held then. `Refused` with `TicketGone` when the lock had been lost before:
+    /// the guard is then no longer safe. After `Unknown` the lock may belong to the waiter: drop
+    /// the guard.
     pub async fn hand_over(&mut self, to: &str) -> Result<(), Error> {
         self.claim.hand_over(to).await
     }

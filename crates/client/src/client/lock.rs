@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::api::{LockQueue, Millis, ProblemType, Ticket};
 
 use crate::client::Client;
-use crate::client::call::{Call, Target};
+use crate::client::call::{Call, FENCE, Target};
 use crate::client::claim::{Claim, Kind, without_end};
 use crate::client::clock::Moment;
 use crate::client::guard::Guard;
@@ -159,7 +159,7 @@ impl Lock {
     /// # Errors
     /// As any read: see [`Error`].
     pub async fn is_held_with(&self, fencing_token: u64) -> Result<bool, Error> {
-        let target = Target::route("/v1/fence").with("path", &self.path).with("fencing_token", fencing_token);
+        let target = Target::route(FENCE).with("path", &self.path).with("fencing_token", fencing_token);
         match self.client.ask(target).await {
             Ok(_) => Ok(true),
             Err(error) if error.code() == Some(ProblemType::Fenced) => Ok(false),

@@ -6,13 +6,17 @@
 //! earlier, as it counts the same time from the arrival of the heartbeat.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::api::{KeepAlive, NewSession, OpenSession, ProblemType};
 use hyper::Method;
 use hyper::header::HeaderValue;
+use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 
 use crate::client::call::{Call, Prefer};
@@ -48,9 +52,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session and begins to keep it alive.
+    /// Opens a session, and keeps it alive by a task on `runtime`. This is the client's runtime:
+    /// the runtime of the caller may end earlier.
     pub(crate) async fn open(
         transport: &Arc<Transport>,
+        runtime: &Handle,
         wish: &OpenSession,
         events: broadcast::Sender<SessionEvent>,
         deadline: Moment,
@@ -74,7 +80,7 @@ impl Session {
             delays: AtomicBool::new(false),
         });
         session.tell(SessionState::Connected);
-        tokio::spawn(keep(Arc::clone(&session), Arc::clone(transport)));
+        runtime.spawn(keep(Arc::clone(&session), Arc::clone(transport)));
         Ok(session)
     }
 
@@ -111,10 +117,14 @@ impl Session {
     }
 
     /// Waits until the session is lost or closed, and returns the reason.
+    ///
+    /// Each poll of the future looks at the clock. After a pause of the process, the timer of the
+    /// task that publishes the loss may fire later than the other wakes of the polling task.
     pub(crate) async fn ended(&self) -> Loss {
         let mut states = self.state.subscribe();
-        // The sender lives as long as self.
-        let _ = states.wait_for(|state| state.is_final()).await;
+        let mut told = pin!(states.wait_for(|state| state.is_final()));
+        // An error of `told` means that the sender is dropped, which lives as long as self.
+        poll_fn(|context| if self.is_safe() { told.as_mut().poll(context).map(drop) } else { Poll::Ready(()) }).await;
         self.loss()
     }
 
@@ -188,12 +198,25 @@ impl Session {
 
     /// Closes the session: its ephemeral znodes and locks go at once. A session that must expire
     /// ([`Session::must_expire`]) is not closed.
-    pub(crate) async fn close(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
+    ///
+    /// The request is sent by a task on `runtime`, the client's runtime. So it is sent even if the
+    /// caller drops the future: no other task closes a session in the state `Closed`.
+    pub(crate) async fn close(
+        self: &Arc<Session>,
+        transport: &Arc<Transport>,
+        runtime: &Handle,
+        deadline: Moment,
+    ) -> Result<(), Error> {
         if self.must_expire() {
             return Ok(());
         }
         self.set(SessionState::Closed);
-        self.delete(transport, deadline).await
+        let (session, on) = (Arc::clone(self), Arc::clone(transport));
+        match runtime.spawn(async move { session.delete(&on, deadline).await }).await {
+            Ok(deleted) => deleted,
+            // The client's runtime has ended.
+            Err(_) => self.delete(transport, deadline).await,
+        }
     }
 
     async fn delete(&self, transport: &Transport, deadline: Moment) -> Result<(), Error> {
@@ -283,7 +306,54 @@ async fn beat(session: &Session, transport: &Transport) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
+    use crate::client::fake_node::fake_node;
+
+    #[tokio::test]
+    async fn a_session_outlives_the_runtime_that_opened_it() {
+        let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
+            "POST /v1/sessions" => {
+                r#"{"session":5,"session_key":"5.00","timeout_ms":1000,"safe_for_ms":58800}"#.to_owned()
+            }
+            _ => r#"{"session":5,"timeout_ms":1000,"safe_for_ms":58800}"#.to_owned(),
+        })
+        .await;
+        let client = crate::Client::builder([addr]).build().unwrap();
+        let opener = client.clone();
+        let opened = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(opener.session_id()).unwrap()
+        });
+        // The node, which answers the open, runs on this thread.
+        assert_eq!(tokio::task::spawn_blocking(|| opened.join().unwrap()).await.unwrap(), 5);
+        assert_eq!(requests.recv().await.unwrap(), "POST /v1/sessions");
+        for _ in 0..2 {
+            assert_eq!(requests.recv().await.unwrap(), "POST /v1/sessions/5/keepalive");
+        }
+        assert_eq!(client.session_state(), Some(SessionState::Connected));
+    }
+
+    #[tokio::test]
+    async fn a_close_that_is_given_up_goes_on_in_the_background() {
+        for by_run in [false, true] {
+            let (addr, mut requests) = fake_node(async |_| {
+                r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#.to_owned()
+            })
+            .await;
+            let client = crate::Client::connect([addr]).await.unwrap();
+            let kept = client.clone();
+            let closed = match by_run {
+                true => client.run(async |_| ()).now_or_never().is_some(),
+                false => client.close().now_or_never().is_some(),
+            };
+            assert!(!closed && kept.session_state().is_none());
+            for expected in ["POST /v1/sessions", "DELETE /v1/sessions/5"] {
+                assert_eq!(requests.recv().await.unwrap(), expected);
+            }
+        }
+    }
 
     #[tokio::test]
     async fn a_session_that_was_called_lost_stays_lost() {

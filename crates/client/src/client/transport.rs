@@ -121,7 +121,7 @@ impl Transport {
             }
             let index = self.endpoints().choose(call.prefer, failed, Moment::now(), |count| fastrand::usize(..count));
             let ending = self.attempt(index, call, left).await;
-            match judge(&self.pools[index].addr, ending, call.repeat, maybe_done && call.is_keyed()) {
+            match judge(&self.pools[index].addr, ending, call, maybe_done) {
                 Verdict::Done(answer) => {
                     self.endpoints().succeeded(index);
                     return Ok((answer, index));
@@ -154,7 +154,7 @@ impl Transport {
     /// As [`Transport::send`], without further tries.
     pub(crate) async fn send_to(&self, index: usize, call: &Call) -> Result<Answer, Error> {
         let ending = self.attempt(index, call, self.timeouts.operation).await;
-        match judge(&self.pools[index].addr, ending, call.repeat, false) {
+        match judge(&self.pools[index].addr, ending, call, false) {
             Verdict::Done(answer) => Ok(answer),
             Verdict::Refused(error) | Verdict::Failed(error) => Err(error),
             Verdict::Again { reason, maybe_done: true, .. } if !call.is_read() => Err(Error::unknown(reason)),
@@ -164,7 +164,8 @@ impl Transport {
 
     async fn attempt(&self, index: usize, call: &Call, left: Duration) -> Ending {
         let beyond_wait = call.attempt_timeout.unwrap_or(self.timeouts.attempt);
-        let ending = self.pools[index].exchange(call, left.min(call.wait + beyond_wait), self.timeouts.connect).await;
+        let timeout = left.min(call.wait.saturating_add(beyond_wait));
+        let ending = self.pools[index].exchange(call, timeout, self.timeouts.connect).await;
         if let Ending::Answered(reply) = &ending {
             self.reached.store(true, Ordering::Relaxed);
             let (node, leader) = (reply.number(headers::NODE), reply.number(headers::LEADER));
@@ -263,6 +264,18 @@ mod tests {
             let endpoints = client.inner.transport.endpoints();
             assert!(!endpoints.rests(0), "{endpoints:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn endless_timeouts_are_like_no_timeouts() {
+        let (addr, _requests) = fake_node(async |_| problem("no-node", 404, "refused")).await;
+        let endless = Duration::MAX;
+        let client = Client::builder([addr]).attempt_timeout(endless).connect_timeout(endless);
+        let client = client.operation_timeout(endless).session_timeout(endless).build().unwrap();
+        assert!(client.get("/a").await.unwrap_err().is_no_node());
+        let mut watcher = client.watch("/a", crate::WatchKind::Exists);
+        watcher.resume_from(1);
+        assert!(watcher.next().await.unwrap_err().is_no_node(), "a long-poll adds its wait to the timeout");
     }
 
     #[tokio::test]

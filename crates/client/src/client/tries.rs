@@ -1,7 +1,7 @@
 //! Results of the tries of one call, for each endpoint.
 
-/// Number of tries in a row without a connection that every endpoint must have had before a call
-/// fails early. Only for a client that has never got an answer from any endpoint.
+/// Number of unreachable tries (`Ending::Unreachable`) in a row that every endpoint must have had
+/// before a call fails early. Only for a client that has never got an answer from any endpoint.
 const CHANCES: u32 = 2;
 
 /// Tries of one call, with one element for each endpoint.
@@ -12,7 +12,7 @@ pub(crate) struct Tries(Vec<EndpointTries>);
 struct EndpointTries {
     /// Result of the last try at the endpoint.
     reason: Option<String>,
-    /// Number of the last tries in a row that got no connection.
+    /// Number of the last tries in a row that found the endpoint unreachable.
     unreachable: u32,
 }
 
@@ -28,7 +28,7 @@ impl Tries {
         tries.unreachable = if unreachable { tries.unreachable + 1 } else { 0 };
     }
 
-    /// Tells whether the last [`CHANCES`] tries at every endpoint got no connection.
+    /// Tells whether the last [`CHANCES`] tries at every endpoint found it unreachable.
     pub(crate) fn are_hopeless(&self) -> bool {
         self.0.iter().all(|tries| tries.unreachable >= CHANCES)
     }

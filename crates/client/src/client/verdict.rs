@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::{Outcome, Problem, ProblemType};
 use hyper::header::RETRY_AFTER;
 
-use crate::client::call::{Answer, Repeat};
+use crate::client::call::{Answer, Call, Repeat};
 use crate::client::connection::{Ending, Reply};
 use crate::client::error::Error;
 
@@ -26,7 +26,7 @@ pub(crate) enum Verdict {
         reason: String,
         /// Whether this try may have had an effect.
         maybe_done: bool,
-        /// Whether no connection to the endpoint was made.
+        /// Whether the result of the try was `Ending::Unreachable`.
         unreachable: bool,
         /// The answer's `Retry-After`: time after which the node expects to be able to serve the
         /// call.
@@ -34,10 +34,9 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Decides the next step after a try with the result `ending`. `addr` is the endpoint of the try.
-/// `key_maybe_used` is true if an earlier try may have had an effect under the call's idempotency
-/// key.
-pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, key_maybe_used: bool) -> Verdict {
+/// Decides the next step after a try of `call` with the result `ending`. `addr` is the endpoint of
+/// the try. `maybe_done` is true if an earlier try may have had an effect.
+pub(crate) fn judge(addr: &str, ending: Ending, call: &Call, maybe_done: bool) -> Verdict {
     let undone = |reason: String, unreachable: bool| {
         let reason = format!("{addr}: {reason}");
         Verdict::Again { reason, maybe_done: false, unreachable, retry_after: None }
@@ -46,12 +45,12 @@ pub(crate) fn judge(addr: &str, ending: Ending, repeat: Repeat, key_maybe_used: 
         Ending::Unreachable(reason) => undone(reason, true),
         Ending::NotSent(reason) => undone(reason, false),
         Ending::Unsendable(reason) => Verdict::Failed(Error::refused_here(ProblemType::BadRequest, reason)),
-        Ending::Lost(reason) => lost(format!("{addr}: {reason}"), repeat),
+        Ending::Lost(reason) => lost(format!("{addr}: {reason}"), call.repeat),
         Ending::Answered(reply) if (200..300).contains(&reply.status) => {
             let zxid = reply.zxid();
             Verdict::Done(Answer { body: reply.body, zxid, sent: reply.sent })
         }
-        Ending::Answered(reply) => problem(addr, &reply, repeat, key_maybe_used),
+        Ending::Answered(reply) => problem(addr, &reply, call, maybe_done),
     }
 }
 
@@ -62,11 +61,11 @@ fn lost(reason: String, repeat: Repeat) -> Verdict {
     }
 }
 
-fn problem(addr: &str, reply: &Reply, repeat: Repeat, key_maybe_used: bool) -> Verdict {
+fn problem(addr: &str, reply: &Reply, call: &Call, maybe_done: bool) -> Verdict {
     let Ok(problem) = serde_json::from_slice::<Problem>(&reply.body) else {
         // The answer comes from another program, such as a proxy, which may have passed the request
         // on to a node.
-        return lost(format!("{addr}: status {} without a problem document", reply.status), repeat);
+        return lost(format!("{addr}: status {} without a problem document", reply.status), call.repeat);
     };
     let reason = || format!("{addr}: {}: {}", problem.title, problem.detail);
     match (problem.outcome, problem.kind()) {
@@ -74,15 +73,15 @@ fn problem(addr: &str, reply: &Reply, repeat: Repeat, key_maybe_used: bool) -> V
             let retry_after = reply.number(RETRY_AFTER.as_str()).map(Duration::from_secs);
             Verdict::Again { reason: reason(), maybe_done: false, unreachable: false, retry_after }
         }
-        (Outcome::Unknown, _) => lost(reason(), repeat),
+        (Outcome::Unknown, _) => lost(reason(), call.repeat),
         // The cluster knows the idempotency key: an earlier try was applied, but its answer is no
         // longer remembered.
-        (Outcome::Refused, Some(ProblemType::RequestKeyEvicted)) => {
+        (Outcome::Refused, Some(ProblemType::RequestKeyEvicted)) if !call.tells_eviction => {
             Verdict::Refused(Error::Unknown { reason: reason() })
         }
         // The cluster forgot the results of the session's idempotency keys with the session, so the
         // effect of an earlier try is unknown.
-        (Outcome::Refused, Some(ProblemType::SessionExpired)) if key_maybe_used => {
+        (Outcome::Refused, Some(ProblemType::SessionExpired)) if maybe_done && call.is_keyed() => {
             Verdict::Refused(Error::Unknown { reason: reason() })
         }
         (Outcome::Refused, _) => Verdict::Refused(Error::refused(problem)),
@@ -92,7 +91,7 @@ fn problem(addr: &str, reply: &Reply, repeat: Repeat, key_maybe_used: bool) -> V
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use hyper::HeaderMap;
+    use hyper::{HeaderMap, Method};
 
     use super::*;
     use crate::client::clock::Moment;
@@ -113,8 +112,19 @@ mod tests {
 
     /// Judges a try, and compares the verdict in words, such as `done` or `again, maybe done`.
     #[track_caller]
-    fn check(ending: Ending, repeat: Repeat, key_maybe_used: bool, expected: &str) {
-        let verdict = judge("a:1", ending, repeat, key_maybe_used);
+    fn check(ending: Ending, repeat: Repeat, maybe_done: bool, expected: &str) {
+        check_call(ending, &call(repeat), maybe_done, expected);
+    }
+
+    /// Returns a write, with an idempotency key if its repetition is safe.
+    fn call(repeat: Repeat) -> Call {
+        let call = Call::write(Method::POST, "/v1/locks/l".into());
+        if repeat == Repeat::Safe { call.key(uuid::Uuid::nil()) } else { call }
+    }
+
+    #[track_caller]
+    fn check_call(ending: Ending, call: &Call, maybe_done: bool, expected: &str) {
+        let verdict = judge("a:1", ending, call, maybe_done);
         let is = match &verdict {
             Verdict::Done(_) => "done",
             Verdict::Refused(Error::Refused { .. }) => "refused",
@@ -150,7 +160,9 @@ mod tests {
     fn a_refusal_after_a_lost_answer_is_not_taken_for_nothing_done() {
         check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, false, "refused");
         check(says(ProblemType::SessionExpired, "refused"), Repeat::Safe, true, "refused, unknown");
-        check(says(ProblemType::RequestKeyEvicted, "refused"), Repeat::Safe, true, "refused, unknown");
+        let evicted = || says(ProblemType::RequestKeyEvicted, "refused");
+        check(evicted(), Repeat::Safe, true, "refused, unknown");
+        check_call(evicted(), &call(Repeat::Safe).telling_eviction(), true, "refused");
         // The answer is the remembered one for the idempotency key: the lost try was refused as
         // well.
         check(says(ProblemType::BadVersion, "refused"), Repeat::Safe, true, "refused");
@@ -158,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_node_says_when_to_come_back() {
-        let verdict = judge("a:1", says(ProblemType::TooMany, "unavailable"), Repeat::Safe, false);
+        let verdict = judge("a:1", says(ProblemType::TooMany, "unavailable"), &call(Repeat::Safe), false);
         let Verdict::Again { retry_after, reason, .. } = verdict else { panic!("nothing was done") };
         assert_eq!((retry_after, reason.as_str()), (Some(Duration::from_secs(2)), "a:1: T: d"));
     }

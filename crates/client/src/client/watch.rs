@@ -109,7 +109,7 @@ impl Watcher {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
             }
-            self.fetch().await?;
+            self.fetch(self.client.inner.transport.timeouts.poll).await?;
         }
     }
 
@@ -119,8 +119,13 @@ impl Watcher {
     /// # Errors
     /// As [`Watcher::next`].
     pub async fn next_batch(&mut self) -> Result<Vec<EventInfo>, Error> {
+        self.batch_within(self.client.inner.transport.timeouts.poll).await
+    }
+
+    /// Returns a batch like [`Watcher::next_batch`], by a long-poll of at most `wait`.
+    pub(crate) async fn batch_within(&mut self, wait: Duration) -> Result<Vec<EventInfo>, Error> {
         if self.events.is_empty() {
-            self.fetch().await?;
+            self.fetch(wait).await?;
         }
         Ok(self.events.drain(..).collect())
     }
@@ -131,9 +136,9 @@ impl Watcher {
         futures_util::stream::unfold(self, |mut watcher| async move { Some((watcher.next().await, watcher)) })
     }
 
-    async fn fetch(&mut self) -> Result<(), Error> {
+    async fn fetch(&mut self, wait: Duration) -> Result<(), Error> {
         self.start().await?;
-        let page = self.poll(self.client.inner.transport.timeouts.poll).await?;
+        let page = self.poll(wait).await?;
         // Both fields change after the last await, so that a dropped future has changed nothing.
         self.position = Some(page.upto);
         self.events.extend(page.events);

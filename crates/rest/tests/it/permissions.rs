@@ -296,6 +296,35 @@ async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     node.in_session(&second, Method::GET, &ticket).await.expect(200);
 }
 
+/// The Rust client relies on these answers to learn that it has lost a lock which it may not read.
+#[tokio::test]
+async fn a_holder_that_may_not_read_its_lock_is_told_of_its_loss() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/l?acl=world:anyone:cd", "").await.expect(201);
+    let holder = node.session().await;
+    let held = node.acquire(&holder, "/l/queued").await.expect(200);
+    let simple = node.in_session(&holder, Method::POST, "/v1/simple-locks/l/simple?owner=me").await.expect(200);
+    let ticket = format!("/v1/tickets{}?until=revoked&wait=20s", text(&held, "ticket"));
+    let fence = format!("/v1/fence?path=/l/simple&fencing_token={}", number(&simple, "fencing_token"));
+    let ask = async |uri: &str| node.in_session(&holder, Method::GET, uri).await;
+    node.get(&ticket).await.expect_problem(403, "no-auth");
+    ask("/v1/simple-locks/l/simple").await.expect_problem(403, "no-auth");
+    ask(&fence).await.expect(204);
+    let watches = node.replica.status().watches;
+    let (told, ()) = tokio::join!(ask(&ticket), async {
+        node.until_watches(watches + 1).await;
+        for path in [text(&held, "ticket"), "/l/simple"] {
+            node.in_session(&holder, Method::DELETE, &format!("/v1/znodes{path}")).await.expect(200);
+        }
+    });
+    told.expect_problem(410, "ticket-gone");
+    ask(&ticket).await.expect_problem(410, "ticket-gone");
+    ask(&fence).await.expect_problem(403, "fenced");
+    let next = node.session().await;
+    node.in_session(&next, Method::POST, "/v1/simple-locks/l/simple?owner=me").await.expect(200);
+    ask(&fence).await.expect_problem(403, "no-auth");
+}
+
 /// The answer of a wait depends on the ACL at its end, which another client may have set meanwhile.
 #[tokio::test]
 async fn who_loses_read_during_a_wait_is_told_nothing_of_the_lock() {

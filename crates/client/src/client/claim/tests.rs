@@ -139,3 +139,25 @@ async fn a_wait_for_a_grant_is_asked_again_within_the_timeout_of_its_session() {
     assert_eq!(polls.collect::<Vec<_>>(), ["GET /v1/tickets/l/_c_x-lock-0000000001?wait=2s"]);
     guard.leak();
 }
+
+// As long as the release counts as unfinished, its slot of the window keeps later writes waiting.
+#[tokio::test]
+async fn a_release_whose_key_was_evicted_is_not_repeated_for_ever() {
+    for lost in ["POST /v1/locks", "DELETE /v1/tickets"] {
+        let (addr, _requests) = fake_node(move |request: String| {
+            let (kind, title) = (ProblemType::RequestKeyEvicted.uri(), ProblemType::RequestKeyEvicted.title());
+            let evicted = format!(
+                r#"{{"type":"{kind}","title":"{title}","status":409,"detail":"d","outcome":"refused","zxid":9}}"#
+            );
+            let answer = if request.starts_with(lost) { evicted } else { granting(&request) };
+            async { answer }
+        })
+        .await;
+        let client = Client::connect([addr]).await.unwrap();
+        let session = client.session().await.unwrap();
+        drop(client.lock("/l").acquire().await);
+        while !is_forgotten(&session) {
+            tokio::task::yield_now().await;
+        }
+    }
+}

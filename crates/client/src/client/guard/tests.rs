@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
-use crate::client::fake_node::fake_node;
+use crate::client::fake_node::{fake_node, fake_node_with_keys};
 use crate::{Actor, Client, ClientInfo, Guard, LockMode, Loss, ProblemType, WithError};
 
 const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
@@ -68,6 +68,8 @@ async fn node(end: &'static str) -> (Client, watch::Sender<bool>) {
                     true => problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000"),
                     false => r#"{"holds":0,"zxid":8}"#.to_owned(),
                 }
+            } else if request.starts_with("POST /v1/hand-overs") && is_taken {
+                problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000")
             } else if request.starts_with("DELETE") {
                 r#"{"holds":0,"zxid":8}"#.to_owned()
             } else {
@@ -118,13 +120,120 @@ async fn a_loss_is_told_at_once_although_nothing_says_why() {
     let (addr, _requests) = fake_node(async |request: String| match request.as_str() {
         "POST /v1/sessions" => SESSION.to_owned(),
         _ if request.contains("/v1/history/") => std::future::pending().await,
-        _ if request.contains("watch=exists") => DELETED.to_owned(),
+        _ if request.contains("until=revoked") => problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000"),
         _ => HELD.to_owned(),
     })
     .await;
     let day = Duration::from_secs(86_400);
     let client = Client::builder([addr]).attempt_timeout(day).operation_timeout(day).build().unwrap();
     let guard = client.lock("/l").acquire().await.unwrap();
+    assert_eq!(guard.lost().await, Loss::Unknown);
+}
+
+/// State of a lock at the node of `unreadable_node`.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Held,
+    Asked,
+    Taken,
+}
+
+/// Starts a node that grants locks to a client which may not read them. So its watches report
+/// nothing, and the node answers only reads of the session's own tickets and tokens, which need the
+/// session key. The node refuses a `wait` of 10 s, which is the client's default.
+async fn unreadable_node() -> (Client, watch::Sender<Stage>) {
+    let (stage, seen) = watch::channel(Stage::Held);
+    let (addr, _requests) = fake_node_with_keys(move |request: String, has_key: bool| {
+        let mut seen = seen.clone();
+        async move {
+            let (is_ticket, is_fence) = (request.starts_with("GET /v1/tickets"), request.starts_with("GET /v1/fence"));
+            if request == "POST /v1/sessions" {
+                SESSION.to_owned()
+            } else if request.contains("wait=10s") {
+                problem(ProblemType::BadRequest, 400, "/l")
+            } else if request.contains("watch=") {
+                r#"{"events":[],"upto":9}"#.to_owned()
+            } else if is_ticket && has_key {
+                match *seen.wait_for(|stage| *stage != Stage::Held).await.unwrap() {
+                    Stage::Taken => problem(ProblemType::TicketGone, 410, "/l/_c_x-lock-0000000000"),
+                    _ => HELD.replace('}', r#","revoke":{"zxid":8,"asked_at_ms":1,"session":8}}"#),
+                }
+            } else if is_fence && has_key && *seen.borrow() != Stage::Taken {
+                "{}".to_owned()
+            } else if request.starts_with("GET") {
+                problem(ProblemType::NoAuth, 403, "/l")
+            } else if request.starts_with("DELETE") {
+                r#"{"holds":0,"zxid":8}"#.to_owned()
+            } else if request.starts_with("POST /v1/multilocks") {
+                ALL_HELD.to_owned()
+            } else {
+                HELD.to_owned()
+            }
+        }
+    })
+    .await;
+    (Client::builder([addr]).build().unwrap(), stage)
+}
+
+#[tokio::test]
+async fn a_holder_that_may_not_read_its_lock_learns_of_the_loss() {
+    let (client, stage) = unreadable_node().await;
+    let guard = client.lock("/l").acquire().await.unwrap();
+    let simple = client.simple_lock("/l").acquire().await.unwrap();
+    let all = client.multi_lock().and("/l", LockMode::Exclusive).acquire().await.unwrap();
+    let losses = async { tokio::join!(guard.lost(), simple.lost(), all.lost()) };
+    let (all_losses, ()) = tokio::join!(losses, async {
+        stage.send_replace(Stage::Taken);
+    });
+    assert_eq!(all_losses, (Loss::Unknown, Loss::Unknown, Loss::Unknown), "the history is hidden, too");
+    assert!(!guard.is_safe() && !simple.is_safe() && !all.is_safe());
+}
+
+#[tokio::test]
+async fn a_holder_that_may_not_read_its_lock_hears_who_asks() {
+    let (client, stage) = unreadable_node().await;
+    let guard = client.lock("/l").acquire().await.unwrap();
+    stage.send_replace(Stage::Asked);
+    assert_eq!(guard.revoked().await.session, Some(8));
+    let mut lost = std::pin::pin!(guard.lost());
+    assert!(lost.as_mut().now_or_never().is_none());
+    let taken = async {
+        stage.send_replace(Stage::Taken);
+    };
+    assert_eq!(tokio::join!(lost, taken).0, Loss::Unknown);
+}
+
+// A poll of the ticket is a heartbeat, so it could keep the lost session alive at the cluster.
+#[tokio::test]
+async fn nothing_is_polled_for_a_lock_whose_session_is_lost() {
+    let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
+        "POST /v1/sessions" => SESSION.replace("58800", "300"),
+        _ if request.contains("keepalive") => std::future::pending().await,
+        _ => HELD.replace("58800", "0"),
+    })
+    .await;
+    // The lock-delay keeps the client from closing the session, whose end is the answer to a poll.
+    let client = Client::builder([addr]).build().unwrap();
+    let guard = client.lock("/l").lock_delay(Duration::from_secs(1)).acquire().await.unwrap();
+    assert_eq!(guard.lost().await, Loss::Expired);
+    while requests.try_recv().is_ok() {}
+    // The node would get a poll before this read, which is sent later.
+    tokio::select! {
+        biased;
+        _ = guard.revoked() => panic!("no client asked for the lock"),
+        () = async { _ = client.get("/a").await } => {}
+    }
+    assert_eq!(requests.try_recv().unwrap(), "GET /v1/znodes/a");
+}
+
+// A release by another guard of the same owner frees the lock, and nothing records who freed it.
+#[tokio::test]
+async fn a_simple_lock_does_not_blame_another_client() {
+    let (client, stage) = unreadable_node().await;
+    let lock = client.simple_lock("/l").owner("me");
+    let (released, guard) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+    released.release().await.unwrap();
+    stage.send_replace(Stage::Taken);
     assert_eq!(guard.lost().await, Loss::Unknown);
 }
 
@@ -150,6 +259,16 @@ async fn a_guard_is_not_safe_once_anything_has_told_of_the_loss() {
     guard.hand_over("/l/_c_y-lock-0000000001").await.unwrap();
     assert!(!guard.is_safe(), "it was handed over");
     assert_eq!(guard.lost().await, Loss::HandedOver);
+}
+
+#[tokio::test]
+async fn a_hand_over_of_a_lost_lock_marks_the_guard() {
+    let (_client, mut guard, taken) = held("deleted").await;
+    taken.send_replace(true);
+    let refused = guard.hand_over("/l/_c_y-lock-0000000001").await.unwrap_err();
+    assert_eq!(refused.code(), Some(ProblemType::TicketGone));
+    assert!(!guard.is_safe(), "its own ticket is gone");
+    assert_eq!(guard.lost().await, Loss::Deleted { by: actor() });
 }
 
 #[tokio::test]
@@ -211,7 +330,7 @@ async fn short_lived() -> Client {
     let (addr, _requests) = fake_node(async |request: String| {
         let answer = match request.as_str() {
             "POST /v1/sessions" => SESSION,
-            _ if request.contains("watch=exists") => std::future::pending().await,
+            _ if request.contains("until=revoked") => std::future::pending().await,
             _ if request.starts_with("DELETE") => r#"{"holds":0,"zxid":8}"#,
             _ if request.starts_with("POST /v1/multilocks") => ALL_HELD,
             _ => HELD,
@@ -234,6 +353,20 @@ async fn work_that_ends_past_the_clients_own_deadline_is_no_success_whatever_the
     let client = short_lived().await;
     let late = client.lock("/l").with(async |guard| work_past(guard.safe_until())).await;
     assert!(matches!(late, Err(WithError::Lost(Loss::Expired))), "{late:?}");
+}
+
+// After a pause of the process, tokio may run the work before the timer that publishes the loss.
+#[tokio::test]
+async fn work_makes_no_step_after_the_deadline_of_its_session() {
+    let client = short_lived().await;
+    let (lock, mut stepped) = (client.lock("/l"), false);
+    let late = lock.with(async |guard| {
+        work_past(guard.safe_until());
+        tokio::task::yield_now().await;
+        stepped = true;
+    });
+    assert!(matches!(late.await, Err(WithError::Lost(Loss::Expired))));
+    assert!(!stepped);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Bound on the code lines of the program and its clients: lines of `src` without comments, blank
 /// lines and inline tests.
-const PRODUCT_LINES_MAX: usize = 50_300;
+const PRODUCT_LINES_MAX: usize = 50_500;
 /// Bound on the code lines of the packages that test and measure the program.
 const PROOF_LINES_MAX: usize = 21_700;
 const PROOF: &[&str] = &["crates/bench/", "crates/replay/", "crates/sim/", "crates/testkit/", "jepsen/", "tests/"];

@@ -4,8 +4,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::api::headers;
-
 /// Starts an imitated node. `answer` gets the method and the target of a request, and returns the
 /// JSON body of the answer. If its future never ends, the node does not answer. A problem document
 /// is sent with its own status. Returns the node's address, and a channel with the method and
@@ -56,7 +54,7 @@ where
         let request = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
         // The channel is closed when the test has ended.
         let _ = tell.send(request.clone());
-        let has_key = head.lines().any(|line| line.starts_with(headers::SESSION_KEY));
+        let has_key = head.lines().any(|line| line.starts_with("zlock-session-key"));
         let answer = answer(request, has_key).await;
         let status = answer.split_once(r#""status":"#).and_then(|(_, rest)| rest.get(..3)).unwrap_or("200");
         let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());

@@ -74,15 +74,12 @@ impl MemberDuty {
         self.look_at_learners(&membership, watch).await;
         let stable = Duration::from_millis(self.config.promote_after_ms);
         let in_step = |id| watch.in_step.get(&id).is_some_and(|since| since.elapsed() >= stable);
-        let index = membership.log_id().as_ref().map_or(0, |id| id.index);
         let voting = self.voting(&membership, term).await;
         let step = self.members.with_sight(term, &in_step, |sight| {
-            // A voter that has just lost its disk is still in contact for a moment, but it will not
-            // acknowledge this membership. Later it acknowledges entries before it has its vote.
-            let takes_part = |id| {
-                let votes = voting.as_ref().is_none_or(|voting| voting.contains(&id));
-                (sight.in_contact)(id) && self.consensus().has_acknowledged(id, index) && votes
-            };
+            // A voter that has just lost its disk is still in contact for a moment, and later it
+            // acknowledges entries before it has its vote.
+            let votes = |id| voting.as_ref().is_none_or(|voting| voting.contains(&id));
+            let takes_part = |id| (sight.in_contact)(id) && votes(id);
             next_step(&membership, &LeaderSight { in_contact: &takes_part, ..*sight })
         });
         if let Some(step) = step {

@@ -224,13 +224,6 @@ impl Consensus {
         Some(metrics.last_log_index.unwrap_or(0).saturating_sub(matched))
     }
 
-    /// Tells whether a peer has acknowledged this leader's entry at `index`.
-    pub(crate) fn has_acknowledged(&self, id: u64, index: u64) -> bool {
-        let metrics = self.raft_metrics.borrow_watched();
-        let matched = metrics.replication.as_ref().and_then(|peers| peers.get(&id)?.as_ref());
-        matched.is_some_and(|matched| matched.index >= index)
-    }
-
     /// Facts about the connections to the other members, by id.
     pub(crate) fn peer_measures(&self) -> Vec<PeerMeasures> {
         let measures = |(id, peer): (u64, Arc<Peer>)| PeerMeasures {

@@ -1,7 +1,7 @@
 //! One node with all its parts. It lives as long as a [`crate::Replica`] (a handle on it) or the
 //! task that watches for failures refers to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -359,7 +359,7 @@ impl Node {
     /// See [`crate::Replica::shutdown`].
     pub(crate) async fn shutdown(&self) {
         if !self.life.is_stopped() {
-            self.consensus.give_leadership_away().await;
+            self.consensus.give_leadership_away(&BTreeSet::new()).await;
         }
         self.life.stop();
         let mut tasks = std::mem::take(&mut *self.tasks.lock());

@@ -280,7 +280,7 @@ impl Replica {
     pub async fn set_drained(&self, drained: bool) -> bool {
         let changed = self.node.drain_wish.wish(drained);
         if drained {
-            self.node.consensus.give_leadership_away().await;
+            self.node.drain_wish.give_leadership_away().await;
         }
         changed
     }

@@ -18,7 +18,6 @@ use fake_node::fake_node;
 
 const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
 const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","path":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
-const DELETED: &str = r#"{"events":[{"zxid":9,"kind":"deleted","path":"/l/_c_x-lock-0000000000"}],"upto":9}"#;
 const PAST: &str = r#"{"path":"/l","history":[{"ticket":"/l/_c_x-lock-0000000000","mode":"exclusive","session":5,"enqueued_zxid":7,"enqueued_at_ms":1,"ended":{"how":"deleted","zxid":9,"at_ms":2,"by":{"session":41,"client":{"host":"desk","pid":9}}}}]}"#;
 
 async fn one_node() -> Cluster {
@@ -49,11 +48,9 @@ async fn a_command_is_ended_before_anything_asks_why_its_lock_is_gone() {
             } else if request.contains("/v1/history/") {
                 let _ = ended.wait_for(|ended| *ended).await;
                 PAST.to_owned()
-            } else if request.contains("watch=exists") {
-                let _ = taken.wait_for(|taken| *taken).await;
-                DELETED.to_owned()
             } else if request.contains("until=revoked") {
-                std::future::pending().await
+                let _ = taken.wait_for(|taken| *taken).await;
+                refusal(ProblemType::TicketGone, 410)
             } else if request.starts_with("DELETE /v1/tickets") {
                 refusal(ProblemType::TicketGone, 410)
             } else {

@@ -212,10 +212,13 @@ impl Session {
         }
         self.set(SessionState::Closed);
         let (session, on) = (Arc::clone(self), Arc::clone(transport));
-        match runtime.spawn(async move { session.delete(&on, deadline).await }).await {
-            Ok(deleted) => deleted,
+        let sent = runtime.spawn(async move { session.delete(&on, deadline).await });
+        match tokio::time::timeout(deadline.remaining(), sent).await {
+            Ok(Ok(deleted)) => deleted,
             // The client's runtime has ended.
-            Err(_) => self.delete(transport, deadline).await,
+            Ok(Err(_)) => self.delete(transport, deadline).await,
+            // The client's runtime does not run.
+            Err(_) => Err(Error::unavailable("the close of the session was not sent in time")),
         }
     }
 

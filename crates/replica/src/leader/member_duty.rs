@@ -160,8 +160,9 @@ impl MemberDuty {
         }
     }
 
-    /// Hands leadership over to the voter with the highest preference, once a voter that is nearly
-    /// up to date has had a higher preference than this leader for `promote_after_ms`.
+    /// Hands leadership over to the voter with the highest preference that is not drained, once a
+    /// voter that is nearly up to date has had a higher preference than this leader for
+    /// `promote_after_ms`.
     async fn rebalance(&self, membership: &StoredMembership, watch: &mut Watch, term: u64) {
         let consensus = self.consensus();
         let own = self.config.leader_priority;
@@ -170,22 +171,26 @@ impl MemberDuty {
             let near = self.members.lag(id).is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
             consensus.cluster.priority_of(id).filter(|priority| near && *priority > own).map(|priority| (priority, id))
         });
-        let Some((priority, to)) = ranks.max() else {
+        let mut ranks: Vec<(u8, u64)> = ranks.collect();
+        if ranks.is_empty() {
             watch.outranked = None;
             return;
-        };
+        }
         let since = *watch.outranked.get_or_insert_with(Instant::now);
         let stable = Duration::from_millis(self.config.promote_after_ms);
         if since.elapsed() < stable || watch.rebalanced.is_some_and(|at| at.elapsed() < REBALANCE) {
             return;
         }
-        watch.rebalanced = Some(Instant::now());
-        if self.standing(to).await.is_none_or(|standing| standing.drained) {
-            return;
-        }
-        tracing::info!(to, priority, own_priority = own, "a voter is preferred to this leader");
-        if let Err(error) = self.transfer.transfer(Some(to), term).await {
-            tracing::warn!(to, %error, "leadership was not transferred");
+        ranks.sort_unstable();
+        for (priority, to) in ranks.into_iter().rev() {
+            if self.standing(to).await.is_some_and(|standing| standing.joined && !standing.drained) {
+                watch.rebalanced = Some(Instant::now());
+                tracing::info!(to, priority, own_priority = own, "a voter is preferred to this leader");
+                if let Err(error) = self.transfer.transfer(Some(to), term).await {
+                    tracing::warn!(to, %error, "leadership was not transferred");
+                }
+                return;
+            }
         }
     }
 }

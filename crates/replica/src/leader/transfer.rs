@@ -1,5 +1,6 @@
 //! Transfer of leadership to another voter.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ impl Transfer {
         let refused = |why: String| Err(OrderError::refused(RefusedOrder::TransferFailed, why));
         let Some(to) = to else {
             let none = || OrderError::refused(RefusedOrder::TransferFailed, "no other voter follows this leader");
-            return self.consensus.successor(term).ok_or_else(none);
+            return self.consensus.successor(term, &BTreeSet::new()).ok_or_else(none);
         };
         if self.consensus.membership().voter_ids().all(|voter| voter != to) {
             return refused(format!("node {to} is no voter"));

@@ -40,6 +40,14 @@ impl DrainWish {
         *self.wished.borrow()
     }
 
+    /// Hands leadership over if this node leads, to a drained voter only if there is no other.
+    pub(crate) async fn give_leadership_away(&self) {
+        if self.consensus.leading_term().is_some() {
+            let drained = self.consensus.drained_peers().await;
+            self.consensus.give_leadership_away(&drained).await;
+        }
+    }
+
     /// While the node is drained, gives leadership away each time that it leads. Runs until the
     /// node stops.
     pub(crate) async fn keep_away(self: Arc<Self>) {
@@ -54,7 +62,7 @@ impl DrainWish {
             let leads = self.consensus.leading_term().is_some();
             if leads {
                 pause = (pause * 2).min(PAUSE_MAX);
-                self.consensus.give_leadership_away().await;
+                self.give_leadership_away().await;
             }
         }
     }

@@ -30,6 +30,8 @@ use crate::raft::state_machine::StateMachine;
 use crate::raft::transport::{Answer, Ask, ChannelError, Standing, TOUCHES_MAX};
 use crate::{Config, Error, PeerMeasures};
 
+/// Timeout of the question to all peers whether they are drained.
+const DRAINED_ANSWER_MAX: Duration = Duration::from_millis(250);
 /// Largest number of entries that a member may lack to become a voter, or to be the preferred
 /// leader.
 pub(crate) const LAG_ENTRIES_MAX: u64 = 5_000;
@@ -243,13 +245,13 @@ impl Consensus {
 
     /// Voter that is to lead next: of the voters that follow this leader of `term` and lack few
     /// entries, the one with the highest preference, and of equals the one that lacks the fewest
-    /// entries. If all lack many, one of those.
-    pub(crate) fn successor(&self, term: u64) -> Option<u64> {
+    /// entries. If all lack many, one of those. One of `avoided` only if there is no other.
+    pub(crate) fn successor(&self, term: u64, avoided: &BTreeSet<u64>) -> Option<u64> {
         let membership = self.membership();
         let voters = membership.voter_ids().filter(|id| *id != self.node_id && self.is_in_contact(*id, term));
         let rank = |id: u64| {
             let lag = self.lag(id).unwrap_or(u64::MAX);
-            (lag <= LAG_ENTRIES_MAX, self.cluster.priority_of(id).unwrap_or(50), Reverse(lag))
+            (!avoided.contains(&id), lag <= LAG_ENTRIES_MAX, self.cluster.priority_of(id).unwrap_or(50), Reverse(lag))
         };
         voters.max_by_key(|id| rank(*id))
     }
@@ -271,12 +273,19 @@ impl Consensus {
         }
     }
 
-    /// Hands leadership over to the voter with the highest preference, and waits a short time for
-    /// its election. Does nothing if no voter follows this node.
-    pub(crate) async fn give_leadership_away(self: &Arc<Self>) {
+    /// Peers that answer that an operator has drained them.
+    pub(crate) async fn drained_peers(&self) -> BTreeSet<u64> {
+        let standings = self.peers.standings(Instant::now() + DRAINED_ANSWER_MAX).await;
+        standings.into_iter().filter(|(_, standing)| standing.drained).map(|(id, _)| id).collect()
+    }
+
+    /// Hands leadership over to the voter with the highest preference, to one of `avoided` only if
+    /// there is no other, and waits a short time for its election. Does nothing if no voter follows
+    /// this node.
+    pub(crate) async fn give_leadership_away(self: &Arc<Self>, avoided: &BTreeSet<u64>) {
         let Some(term) = self.leader_term(&self.metrics()) else { return };
         if !self.hands_over_in(term) {
-            let Some(successor) = self.successor(term) else { return };
+            let Some(successor) = self.successor(term, avoided) else { return };
             tracing::info!(term, successor, "handing leadership over");
             if !self.hand_over_to(successor, term).await {
                 return;

@@ -126,10 +126,10 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
     }
 }
 
-/// Tells whether a leader that does not know yet where this node's log ends may have sent the
-/// frame, whose membership cannot follow the memberships here: the entry before the frame is not in
-/// this log, or comes before the membership in force, whose index is `ruling`. Such a leader must
-/// send earlier entries first.
+/// Tells whether a leader may have sent the frame although its membership cannot follow the
+/// memberships here: the entry before the frame is not in this log, or comes before the membership
+/// in force, whose index is `ruling` and which may be of an earlier leader. The leader must send
+/// earlier entries first.
 async fn is_ahead(server: &Server, frame: &AppendFrame, ruling: Option<u64>) -> bool {
     let consensus = &server.consensus;
     if consensus.disk_watch.stalls() || !server.bootstrap.gate.admits(frame.vote.term) {

@@ -49,6 +49,17 @@ async fn a_leader_that_is_drained_gives_leadership_away_and_does_so_again_when_i
     assert!(node.set_drained(false).await && !node.is_drained());
 }
 
+/// Of the two followers, the one with the higher preference is drained.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_leader_gives_leadership_to_a_voter_that_is_not_drained() {
+    let ensemble = Ensemble::started(3, |config| config.leader_priority = 50 + config.node_id as u8).await;
+    let first = ensemble.leader().await;
+    let [lower, higher] = [0, 1, 2].into_iter().filter(|at| *at != first).collect::<Vec<_>>()[..] else { panic!() };
+    ensemble.node(higher).set_drained(true).await;
+    ensemble.node(first).set_drained(true).await;
+    assert_eq!(other_leader(&ensemble, first).await, lower);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_whose_client_hangs_up_still_gives_leadership_away() {
     let ensemble = Ensemble::started(3, |_| {}).await;

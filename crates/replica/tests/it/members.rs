@@ -139,6 +139,8 @@ async fn a_new_node_also_asks_the_members_that_call_it() {
     if leader == 2 {
         transferred(ensemble.node(2), Some(1)).await;
     }
+    // Node 4 takes calls of members that it does not know once they know the uuid of the cluster.
+    write(ensemble.node(0), create("/", "founded", b"")).await;
     ensemble.stop(2).await;
     ensemble.start(3).await;
     order(ensemble.node(0), Order::Add(new_member(&ensemble, 3))).await.unwrap();

@@ -110,11 +110,11 @@ pub(crate) async fn proclaim(WithBody(mut call): WithBody) -> Answer {
     Ok(json(StatusCode::OK, zxid, &set))
 }
 
-/// Gives leadership up, to the next candidate.
+/// Gives one hold of the leadership back. With the last one, the next candidate leads.
 #[utoipa::path(delete, path = "/v1/elections/{*path}", operation_id = "electionsResign", tag = "elections",
     params(("path" = PathInUrl, Path, example = "boss",
         description = "path of the election, with slashes as / or %2F")),
-    responses((status = 200, description = "Leadership is given up", body = Release, example = json!({"holds": 0,
+    responses((status = 200, description = "A hold is given back; leadership ends when holds is 0", body = Release, example = json!({"holds": 0,
         "zxid": ZXID + 25}))))]
 pub(crate) async fn resign(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;

@@ -135,8 +135,8 @@ pub(crate) async fn remove(Path(id): Path<String>, mut call: Call) -> Answer {
 /// Passes leadership to another voter, and waits until that voter leads.
 #[utoipa::path(put, path = "/v1/admin/leader", operation_id = "adminLeaderTransfer", tag = "admin",
     params(("to" = Option<u64>, Query, minimum = 1, example = 2,
-        description = "id of the voter that is to lead; absent: the voter with the highest raft.leader_priority, and \
-            among equals with the smallest lag")),
+        description = "id of the voter that is to lead; absent: of the voters that lack few entries the one with the \
+            highest raft.leader_priority, and among equals with the smallest lag")),
     responses((status = 200, description = "The new leader leads", body = Transfer, example = json!({"from": 1, "to": 2,
         "term": 8, "took_ms": 14}))))]
 pub(crate) async fn transfer(mut call: Call) -> Answer {

@@ -88,9 +88,6 @@ pub(crate) async fn open(WithBody(mut call): WithBody) -> Answer {
 fn client(details: ClientDetails, peer: Option<&Peer>) -> Result<ClientInfo, Problem> {
     let ClientDetails { host, pid, program } = details;
     for (name, text) in [("client.host", &host), ("client.program", &program)] {
-        if text.chars().any(char::is_control) {
-            return Err(Problem::bad(name, "control characters are not taken"));
-        }
         check_seen(name, text)?;
     }
     Ok(ClientInfo { host, pid, program, address: peer.map(Peer::addr) })

@@ -62,7 +62,10 @@ pub(crate) async fn acquire(mut call: Call) -> Answer {
     let path = call.lock_path(ROUTE)?;
     if lock::sequence_of(path.name()).is_some() {
         // Such a znode counts as a ticket in the queue of its parent, and not as a lock.
-        return Err(Problem::bad("path", "the name of a simple lock does not end in ten digits"));
+        return Err(Problem::bad(
+            "path",
+            "a simple lock's name must not end in ten digits: such a name is that of a ticket",
+        ));
     }
     let wait_ms = call.query.duration_ms("wait", call.door.config.wait_max_ms)?.unwrap_or(0);
     if wait_ms > 0 {

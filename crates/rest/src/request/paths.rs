@@ -14,13 +14,13 @@ pub(crate) fn decode(raw: &str) -> Result<ZPath, Problem> {
 
 /// Decodes the znode path in the header `name`.
 pub(crate) fn decode_in(name: &str, raw: &str) -> Result<ZPath, Problem> {
-    parse(name, &decode_text(raw)?)
+    parse(name, &decode_text(name, raw)?)
 }
 
 /// Decodes the path of a create to the parent and the name. The name may be empty if `mode` is
 /// sequential.
 pub(crate) fn decode_new(raw: &str, mode: CreateMode) -> Result<(ZPath, String), Problem> {
-    parse_new(&decode_text(raw)?, mode)
+    parse_new(&decode_text("path", raw)?, mode)
 }
 
 /// Splits the path of a create, as a body has it, into the parent and the name. The name may be
@@ -84,11 +84,11 @@ fn split_new(path: &ZPath) -> Result<(ZPath, String), Problem> {
 
 /// Decodes the part of a URL behind a route. A path that was copied from an answer and encoded
 /// begins with a second slash, `%2F`, which is dropped.
-fn decode_text(raw: &str) -> Result<String, Problem> {
+fn decode_text(name: &str, raw: &str) -> Result<String, Problem> {
     let names = raw.strip_prefix('/').unwrap_or(raw);
     let starts_with_slash = names.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("%2f"));
     let names = if starts_with_slash { &names[3..] } else { names };
-    let names = percent_decode_str(names).decode_utf8().map_err(|_| Problem::bad("path", "not UTF-8"))?;
+    let names = percent_decode_str(names).decode_utf8().map_err(|_| Problem::bad(name, "not UTF-8"))?;
     Ok(format!("/{names}"))
 }
 

@@ -43,7 +43,6 @@ async fn all_locks_are_held_or_none() {
     node.until_contenders("/b", 0).await;
 }
 
-/// A refused multi-lock must name the lock that was held, and not one of its locks that were free.
 #[tokio::test]
 async fn the_ticket_of_a_single_lock_is_not_gone() {
     let node = Node::start().await;
@@ -55,6 +54,7 @@ async fn the_ticket_of_a_single_lock_is_not_gone() {
     node.get(&format!("/v1/multilocks{ticket}")).await.expect_problem(410, "ticket-gone");
 }
 
+/// A refused multi-lock must name the lock that was held, and not one of its locks that were free.
 #[tokio::test]
 async fn a_multi_lock_in_vain_names_the_lock_that_is_in_the_way() {
     let node = Node::start().await;

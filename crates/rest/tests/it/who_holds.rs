@@ -238,7 +238,7 @@ async fn what_a_client_says_of_itself_is_short_and_plain() {
     let long = open(json!({"host": "x".repeat(257)})).await.expect_problem(400, "bad-request");
     assert_eq!(text(&long, "detail"), "client.host: 257 bytes, and at most 256 are taken");
     let odd = open(json!({"program": "a\nb"})).await.expect_problem(400, "bad-request");
-    assert_eq!(text(&odd, "detail"), "client.program: control characters are not taken");
+    assert_eq!(text(&odd, "detail"), "client.program: the character U+000A is a control character, and not taken");
     open(json!({"pid": -1})).await.expect_problem(400, "bad-request");
     // A client cannot name its address: the node takes it from the connection.
     open(json!({"address": "10.0.0.7"})).await.expect_problem(400, "bad-request");

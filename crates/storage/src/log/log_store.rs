@@ -436,9 +436,10 @@ fn ends_on_another_branch(log: &RaftLog<WalTypes>, contained: &LogIdRecord) -> b
 /// purged, so that the log ends with `contained`.
 fn go_behind(log: &mut RaftLog<WalTypes>, contained: LogIdRecord) -> io::Result<Segment> {
     let state = log.log_state();
-    let kept = [state.committed(), state.purged()].into_iter().flatten().map(|id| id.index).max();
-    let next = kept.map_or(0, |kept| kept + 1);
-    if state.last().is_some_and(|last| last.index >= next) {
+    let kept = [state.committed(), state.purged()].into_iter().flatten().copied().max_by_key(|id| id.index);
+    // An earlier program may have purged beyond a last entry of a later term.
+    if state.last().copied() > kept {
+        let next = kept.map_or(0, |kept| kept.index + 1);
         log.truncate(next)?;
     }
     log.purge(contained)

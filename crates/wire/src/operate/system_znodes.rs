@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use replica::{Member, Replica};
+use replica::{Member, Readiness, Replica};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 use znode::{ALL, Acl, Create, Error, Identity, KEEPER, Op, READ, Request, SUPER, State, ZPath, ZnodeOp};
@@ -60,9 +60,10 @@ async fn tell_members(replica: &Replica, addr: &str) {
             propose(replica, kept(set), Error::BadVersion).await;
             continue;
         }
-        // A node that joins does not know yet that it is a member, and may not have the znode.
+        // A node that has not caught up may have an old state, and may not know that it is a
+        // member.
         let is_member = status.members.iter().any(|member| member.id == status.node_id);
-        is_told |= is_member && state.node(&path).is_some();
+        is_told |= is_member && status.ready == Readiness::Ready && state.node(&path).is_some();
         drop(state);
         sleep(LOOK).await;
     }

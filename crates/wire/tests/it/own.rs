@@ -5,6 +5,7 @@ use replica::Order;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 use wire::WireConfig;
+use znode::{State, ZPath};
 
 use crate::client::{Client, create, set};
 use crate::node::{Node, PATIENCE};
@@ -49,6 +50,9 @@ async fn the_configuration_names_the_members_and_where_clients_connect() {
 
     // Another node does not listen for ZooKeeper clients.
     client.get("/zookeeper/config", true).await.unwrap();
+    let config = ZPath::parse("/zookeeper/config").unwrap();
+    let is_second = |state: &State| state.node(&config).is_some_and(|node| node.data().ends_with(b"version=2"));
+    nodes[1].wait_until(is_second).await;
     let replica = nodes[1].replica.clone();
     let announces = tokio::spawn(async move { wire::announce_no_door(&replica).await });
     assert_eq!(timeout(PATIENCE, client.event()).await.expect("the watch is told").0, 3);

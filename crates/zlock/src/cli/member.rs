@@ -150,7 +150,7 @@ async fn wait(
 ) -> Result<u8, Failure> {
     let patience = *matches.get_one::<Duration>("wait").expect("it has a default");
     let give_up = Instant::now() + patience;
-    // Time of the last answer, if the nodes were silent since.
+    // Time at which the first request without an answer was sent; `None` while nodes answer.
     let mut silent_since = None;
     while !matches.get_flag("no-wait") && (members.joint || !done(&members)) {
         let silence = silent_since.map(|since: Instant| since.elapsed());

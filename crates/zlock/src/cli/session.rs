@@ -54,8 +54,9 @@ pub(crate) async fn exec(context: &Context, matches: &ArgMatches) -> Result<u8, 
     Ok(code)
 }
 
-/// Returns the variables with which a `zlock` in the command connects as this one does. Those that
-/// would take precedence, and that the connection does not use, are removed.
+/// Returns the variables with which a `zlock` in the command connects to the same nodes as this one
+/// does; the user is not among them. Variables that would take precedence, and that the connection
+/// does not use, are removed.
 fn environment(connection: &Connection) -> Environment {
     // The path is made absolute, as the command may change its working directory.
     let whole = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone()).into();

@@ -207,8 +207,8 @@ async fn a_holder_that_may_not_read_its_lock_hears_who_asks() {
 #[tokio::test]
 async fn nothing_is_polled_for_a_lock_whose_session_is_lost() {
     let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
-        "POST /v1/sessions" => SESSION.replace("58800", "300"),
-        _ if request.contains("keepalive") => std::future::pending().await,
+        "POST /v1/sessions" => SESSION.replace("58800", "3000"),
+        _ if request.contains("keepalive") || request.contains("until=revoked") => std::future::pending().await,
         _ => HELD.replace("58800", "0"),
     })
     .await;

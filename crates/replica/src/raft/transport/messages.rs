@@ -62,8 +62,9 @@ pub(crate) const LEADER_PRIORITY: u16 = 2;
 /// cluster. A node that is to join an existing cluster does not send it.
 pub(crate) const FOUNDERS: u16 = 3;
 
-/// Number of the field in `more` with the address of a node's peer listener in the membership. A
-/// node that does not know its address there does not send it.
+/// Number of the field in `more` with the address of a node's peer listener: in the membership, or,
+/// before the node is a member, in its configuration. A node that does not know it does not send
+/// it.
 pub(crate) const PEER_ADDR: u16 = 4;
 
 /// The first frame on a connection.

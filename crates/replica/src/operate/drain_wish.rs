@@ -40,12 +40,17 @@ impl DrainWish {
         *self.wished.borrow()
     }
 
-    /// Hands leadership over if this node leads, to a drained voter only if there is no other.
+    /// Hands leadership over if this node leads, to a drained voter only if there is no other. Goes
+    /// on when the caller no longer waits.
     pub(crate) async fn give_leadership_away(&self) {
-        if self.consensus.leading_term().is_some() {
-            let drained = self.consensus.drained_peers().await;
-            self.consensus.give_leadership_away(&drained).await;
-        }
+        let consensus = Arc::clone(&self.consensus);
+        let given = tokio::spawn(async move {
+            if consensus.leading_term().is_some() {
+                let drained = consensus.drained_peers().await;
+                consensus.give_leadership_away(&drained).await;
+            }
+        });
+        let _ = given.await;
     }
 
     /// While the node is drained, gives leadership away each time that it leads. Runs until the

@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use replica::{Bound, Durations, Entrance, NodeStatus, PeerMeasures, Readiness, RequestEnd, Role, Times, TurnedAway};
 use znode::{LEVEL_MAX, Limits};
 
+use crate::api::health::readiness;
 use crate::api::process;
 use crate::request::call::{Answer, Call, answer};
 use crate::request::door::Door;
@@ -31,7 +32,7 @@ pub(crate) async fn metrics(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).finish()?;
     let status = call.door.replica.status();
     let mut text = Text::default();
-    node(&mut text, &status, call.door.drains().is_some());
+    node(&mut text, &status, readiness(&call.door) == Readiness::Ready.as_str());
     if let Some(tolerance) = call.door.replica.health().failure_tolerance {
         text.gauge("failure_tolerance", TOLERANCE, tolerance);
     }
@@ -114,7 +115,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn node(text: &mut Text, status: &NodeStatus, draining: bool) {
+fn node(text: &mut Text, status: &NodeStatus, is_ready: bool) {
     text.begin("node_info", "gauge", "Always 1; the labels name the node, its cluster and its version.");
     let (id, version) = (status.node_id.to_string(), env!("CARGO_PKG_VERSION"));
     let labels = [("cluster_id", &*status.cluster_id), ("node_id", &*id), ("version", version)];
@@ -123,8 +124,10 @@ fn node(text: &mut Text, status: &NodeStatus, draining: bool) {
     for role in Role::ALL {
         text.labelled("role", &[("role", role.as_str())], u8::from(role == status.role));
     }
-    let ready = u8::from(status.ready == Readiness::Ready && !draining);
-    text.gauge("ready", "1 while clients should be sent to the node, as /readyz says; else 0.", ready);
+    let help = "1 while clients should be sent to the node, as /readyz says; else 0.";
+    text.gauge("ready", help, u8::from(is_ready));
+    let help = "1 while the node can serve, also if it is drained or a certificate has expired; else 0.";
+    text.gauge("serving", help, u8::from(status.ready == Readiness::Ready));
     let leader = status.leader.unwrap_or(0);
     text.gauge("leader_id", "Id of the leader that the node knows; 0 when it knows none.", leader);
     text.gauge("members", "Members of the ensemble, running or not.", status.members.len());

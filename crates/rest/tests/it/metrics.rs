@@ -245,6 +245,18 @@ async fn durations_are_counted_where_they_are_measured() {
 }
 
 #[tokio::test]
+async fn a_node_that_drains_is_serving_and_not_ready() {
+    let node = Node::start().await;
+    let shown = async || {
+        let samples = scrape(&node).await;
+        (samples["zlock_ready"], samples["zlock_serving"])
+    };
+    assert_eq!(shown().await, (1.0, 1.0));
+    node.operate(Method::PUT, "/v1/admin/drain", "").await.expect(200);
+    assert_eq!(shown().await, (0.0, 1.0));
+}
+
+#[tokio::test]
 async fn expired_sessions_and_mixed_locks_are_counted() {
     let node = Node::start().await;
     let session = node.session().await;

@@ -27,6 +27,9 @@ use crate::client::life::{Life, SessionState};
 use crate::client::transport::Transport;
 use crate::client::window::{Slot, Window};
 
+/// Time beyond its deadline in which the task that closes a session may report the outcome.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+
 /// A change of a session's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionEvent {
@@ -213,12 +216,12 @@ impl Session {
         self.set(SessionState::Closed);
         let (session, on) = (Arc::clone(self), Arc::clone(transport));
         let sent = runtime.spawn(async move { session.delete(&on, deadline).await });
-        match tokio::time::timeout(deadline.remaining(), sent).await {
+        match tokio::time::timeout(deadline.remaining().saturating_add(CLOSE_GRACE), sent).await {
             Ok(Ok(deleted)) => deleted,
             // The client's runtime has ended.
             Ok(Err(_)) => self.delete(transport, deadline).await,
             // The client's runtime does not run.
-            Err(_) => Err(Error::unavailable("the close of the session was not sent in time")),
+            Err(_) => Err(Error::unknown("the close of the session was not confirmed in time")),
         }
     }
 

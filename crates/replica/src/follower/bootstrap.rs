@@ -156,12 +156,17 @@ impl Bootstrap {
     pub(crate) async fn join(self: Arc<Self>) {
         let mut catch_up: Option<u64> = None;
         let mut told: Option<String> = None;
+        let mut asks_callers = false;
         let founders: BTreeSet<u64> = self.config.members.iter().map(|member| member.id).collect();
         while !(self.gate.joined() && self.consensus.is_initialized()) {
             let answers = self.ask().await;
             let missing = self.missing(&answers);
             self.meet_those_named(&answers);
-            self.meet_callers(&answers);
+            // Every other round, so that a silent node is asked at both its addresses in turn.
+            asks_callers = !asks_callers;
+            if asks_callers {
+                self.meet_callers(&answers);
+            }
             match judge(self.asker(&founders), &answers) {
                 Conclusion::Found => self.found().await,
                 Conclusion::Join { .. } if self.gate.joined() => {}
@@ -241,17 +246,14 @@ impl Bootstrap {
         }
     }
 
-    /// Makes peers of the nodes that have called this one, did not answer and are not named by
-    /// others, so that the next questions go to the addresses that they have told. The configured
-    /// members may have left the cluster or moved, and then only the leader's calls tell where the
-    /// cluster is.
+    /// Makes peers of the nodes that have called this one and did not answer, so that the next
+    /// questions go to the addresses that they have told. The configured members may have left the
+    /// cluster or moved, and then only the leader's calls tell where the cluster is.
     fn meet_callers(&self, answers: &[PeerAnswers]) {
         let peers = &self.consensus.peers;
-        let named = newest(answers).map(|newest| &newest.membership.nodes);
         for (id, addr) in self.consensus.cluster.told_addrs() {
-            let is_named = named.is_some_and(|nodes| nodes.contains_key(&id));
             let is_silent = answers.iter().all(|answer| answer.id != id);
-            if is_silent && !is_named && (peers.get(id).is_some() || peers.all().len() < MEMBERS_MAX) {
+            if is_silent && (peers.get(id).is_some() || peers.all().len() < MEMBERS_MAX) {
                 peers.reach(id, &addr);
             }
         }

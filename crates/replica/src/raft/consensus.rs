@@ -245,13 +245,13 @@ impl Consensus {
 
     /// Voter that is to lead next: of the voters that follow this leader of `term` and lack few
     /// entries, the one with the highest preference, and of equals the one that lacks the fewest
-    /// entries. If all lack many, one of those. One of `avoided` only if there is no other.
+    /// entries. If all lack many, one of those. One of `avoided` only if the others lack many.
     pub(crate) fn successor(&self, term: u64, avoided: &BTreeSet<u64>) -> Option<u64> {
         let membership = self.membership();
         let voters = membership.voter_ids().filter(|id| *id != self.node_id && self.is_in_contact(*id, term));
         let rank = |id: u64| {
             let lag = self.lag(id).unwrap_or(u64::MAX);
-            (!avoided.contains(&id), lag <= LAG_ENTRIES_MAX, self.cluster.priority_of(id).unwrap_or(50), Reverse(lag))
+            (lag <= LAG_ENTRIES_MAX, !avoided.contains(&id), self.cluster.priority_of(id).unwrap_or(50), Reverse(lag))
         };
         voters.max_by_key(|id| rank(*id))
     }

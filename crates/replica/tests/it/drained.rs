@@ -57,7 +57,8 @@ async fn a_drained_leader_gives_leadership_to_a_voter_that_is_not_drained() {
     let [lower, higher] = [0, 1, 2].into_iter().filter(|at| *at != first).collect::<Vec<_>>()[..] else { panic!() };
     ensemble.node(higher).set_drained(true).await;
     ensemble.node(first).set_drained(true).await;
-    assert_eq!(other_leader(&ensemble, first).await, lower);
+    // If the drained voter did not answer in time, it leads for a moment.
+    eventually("the voter that is not drained leads", || ensemble.node(lower).sure_to_lead().is_some()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Changes of the members while the ensemble serves clients.
 
 use futures_util::FutureExt;
-use replica::{Config, Failure, NewMember, Order, OrderError, OrderOutcome, RefusedOrder, Replica};
+use replica::{Config, Failure, MemberReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder, Replica};
 use tokio::time::timeout;
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, pause, soon, write};
@@ -330,8 +330,10 @@ async fn a_transfer_to_no_voter_by_name_goes_to_the_preferred_one() {
     .await;
     for _ in 0..3 {
         let leader = ensemble.leader().await;
-        eventually("all are in contact", || {
-            ensemble.node(leader).members().members.iter().all(|member| member.last_contact_ms.is_some())
+        // A voter whose progress is not known yet counts as one that lacks many entries.
+        eventually("the progress of all is known", || {
+            let is_known = |member: &MemberReport| member.last_contact_ms.is_some() && member.lag_entries.is_some();
+            ensemble.node(leader).members().members.iter().all(is_known)
         })
         .await;
         let (from, to) = transferred(ensemble.node(leader), None).await;

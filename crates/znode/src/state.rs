@@ -19,8 +19,8 @@ use crate::tree::subtrees;
 use crate::tree::system_paths::CONFIG;
 use crate::words::weight::QUOTA;
 use crate::{
-    Acl, Cluster, Credential, Error, HistoryHash, Limits, LogPosition, ReapCandidate, Refusal, Session, SessionId,
-    Term, ZPath, Znode, Zxid,
+    Acl, Cluster, Credential, Error, HistoryHash, Kind, Limits, LogPosition, ReapCandidate, Refusal, Session,
+    SessionId, Term, ZPath, Znode, Zxid,
 };
 
 /// The replicated state. A clone costs O(1), and later changes of the original leave the clone as
@@ -266,6 +266,20 @@ impl State {
     pub(crate) fn check_bytes(&self, more: u64) -> Result<(), Error> {
         let over = self.state_bytes().saturating_add(more) > self.limits.state_bytes_max;
         if over { Err(Error::QuotaExceeded) } else { Ok(()) }
+    }
+
+    /// Checks that a znode of this kind, with `data` bytes of data, may add `more` bytes of
+    /// estimated memory to the state. Ephemeral znodes with little data use the memory reserved for
+    /// sessions: lock nodes of ZooKeeper's clients, simple locks (one znode without a queue),
+    /// members of groups.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`, see [`State::check_plain_bytes`].
+    pub(crate) fn check_znode_bytes(&self, path: &ZPath, kind: Kind, data: usize, more: u64) -> Result<(), Refusal> {
+        if matches!(kind, Kind::Ephemeral { .. }) && data <= self.limits.label_bytes_max as usize {
+            return self.check_bytes(more).map_err(|error| Refusal::at(error, path));
+        }
+        self.check_plain_bytes(path, more)
     }
 
     /// Checks that znodes without a session may grow by `more` bytes of estimated memory at a path.

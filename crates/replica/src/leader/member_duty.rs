@@ -110,8 +110,8 @@ impl MemberDuty {
         }
     }
 
-    /// Members in contact that answer that they have caught up and may vote. `None` if no member is
-    /// being removed or replaced, because then nobody is asked.
+    /// Members in contact that answer that they have caught up and may vote. `None` without a
+    /// question to them if no member is being removed or replaced.
     async fn voting(&self, membership: &StoredMembership, term: u64) -> Option<BTreeSet<u64>> {
         let leaves =
             |member: &Member| [mark::REMOVING, mark::REPLACES].iter().any(|mark| member.extra.contains_key(*mark));

@@ -40,8 +40,8 @@ impl DrainWish {
         *self.wished.borrow()
     }
 
-    /// Hands leadership over if this node leads, to a drained voter only if there is no other. Goes
-    /// on when the caller no longer waits.
+    /// Hands leadership over if this node leads, to a drained voter only if the others lack many
+    /// entries. Goes on when the caller no longer waits.
     pub(crate) async fn give_leadership_away(&self) {
         let consensus = Arc::clone(&self.consensus);
         let given = tokio::spawn(async move {

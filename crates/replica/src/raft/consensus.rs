@@ -279,9 +279,8 @@ impl Consensus {
         standings.into_iter().filter(|(_, standing)| standing.drained).map(|(id, _)| id).collect()
     }
 
-    /// Hands leadership over to the voter with the highest preference, to one of `avoided` only if
-    /// there is no other, and waits a short time for its election. Does nothing if no voter follows
-    /// this node.
+    /// Hands leadership over to the [successor](Self::successor), and waits a short time for its
+    /// election. Does nothing if no voter follows this node.
     pub(crate) async fn give_leadership_away(self: &Arc<Self>, avoided: &BTreeSet<u64>) {
         let Some(term) = self.leader_term(&self.metrics()) else { return };
         if !self.hands_over_in(term) {

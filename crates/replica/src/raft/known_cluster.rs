@@ -14,6 +14,10 @@ use znode::{Cluster, ClusterUuid, Founding, Levels, OtherLevel, Zxid};
 
 use crate::Program;
 
+/// Largest number of nodes whose facts are kept: more than a cluster has members, because new nodes
+/// call before they are added.
+const MET_MAX: usize = 64;
+
 /// Facts that a peer has told of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerFacts {
@@ -120,10 +124,19 @@ impl KnownCluster {
         uuid.zip(self.uuid()).is_none_or(|(theirs, own)| theirs == own)
     }
 
-    /// Notes the facts that a peer has told of itself in a handshake.
+    /// Notes the facts that a peer has told of itself in a handshake. Beyond the bound, forgets a
+    /// node that is not a member.
     pub(crate) fn met(&self, peer: u64, met: PeerFacts) {
         let incarnation = met.incarnation;
-        let before = self.met.lock().insert(peer, met);
+        let before = {
+            let mut all = self.met.lock();
+            if all.len() >= MET_MAX && !all.contains_key(&peer) {
+                let members = self.members.lock();
+                let stranger = all.keys().copied().find(|id| !members.contains_key(id));
+                stranger.map(|id| all.remove(&id));
+            }
+            all.insert(peer, met)
+        };
         if before.is_some_and(|before| before.incarnation != incarnation)
             && let Some(times) = self.changed.note(Instant::now())
         {
@@ -280,6 +293,30 @@ mod tests {
         let again = KnownCluster::of(&meta, Program::default());
         assert_eq!(again.founding(), Some(&founding(7)));
         assert!(again.may_be(None) && again.may_be(again.uuid()) && !again.may_be(Some(ClusterUuid([8; 16]))));
+    }
+
+    #[test]
+    fn beyond_the_bound_a_node_that_is_no_member_is_forgotten() {
+        let known = KnownCluster::default();
+        known.note_members(BTreeMap::from([(1, "one:2281".into()), (3, "three:2281".into())]));
+        let facts = |incarnation| PeerFacts {
+            incarnation,
+            program: None,
+            leader_priority: None,
+            founders: None,
+            peer_addr: None,
+        };
+        for id in 1..=MET_MAX as u64 {
+            known.met(id, facts(id));
+        }
+        known.met(3, facts(300));
+        assert_eq!(known.incarnation_of(2), Some(2), "a member that is known takes no place");
+        known.met(1_000, facts(1_000));
+        assert_eq!(
+            [1, 2, 3, 4, 1_000].map(|id| known.incarnation_of(id)),
+            [Some(1), None, Some(300), Some(4), Some(1_000)]
+        );
+        assert_eq!(known.met.lock().len(), MET_MAX);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! `/proc/self`.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -39,7 +41,7 @@ fn measure() -> Vec<Measure> {
     let files_max = getrlimit(Resource::Nofile).current.map(|max| max as f64);
     let ticks = clock_ticks_per_second() as f64;
     let cpu = field(&stat, 14).zip(field(&stat, 15)).map(|(user, system)| (user + system) / ticks);
-    let start = boot_time().zip(field(&stat, 22)).map(|(boot, since)| boot + since / ticks);
+    let start = BOOT.zip(field(&stat, 22)).map(|(boot, since)| boot + since / ticks);
     let resident = field(&stat, 24).map(|pages| pages * page_size() as f64);
     let rows = [
         ("process_cpu_seconds_total", "counter", "CPU time of the process in seconds, user and system.", cpu),
@@ -59,15 +61,27 @@ fn field(stat: &str, number: usize) -> Option<f64> {
     after_name.split_whitespace().nth(number - 3)?.parse().ok()
 }
 
-/// Time at which the machine was started, in seconds since 1970.
-fn boot_time() -> Option<f64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
-}
+/// Time at which the machine was started, in seconds since 1970; `None` if the clock is set to a
+/// time before it. It is measured once, because later settings of the clock would move it. Services
+/// of systemd with `ProcSubset=pid` cannot read it from `/proc/stat`.
+static BOOT: LazyLock<Option<f64>> = LazyLock::new(|| {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let up = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
+    Some(now.checked_sub(up)?.as_secs_f64())
+});
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_process_started_a_moment_ago() {
+        let value = |name: &str| measure().into_iter().find(|measure| measure.0 == name).unwrap().3;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let age = now - value("process_start_time_seconds");
+        assert!((-1.0..3_600.0).contains(&age), "{age}");
+        assert!(value("process_open_fds") <= value("process_max_fds"));
+    }
 
     #[test]
     fn a_program_name_with_spaces_does_not_shift_the_fields() {

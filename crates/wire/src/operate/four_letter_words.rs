@@ -209,10 +209,10 @@ fn configuration(door: &Door, out: &mut String) {
 
 fn environment(out: &mut String) {
     let _ = writeln!(out, "Environment:\nzookeeper.version={VERSION}");
-    let told = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
-    let _ = writeln!(out, "host.name={}", told("/proc/sys/kernel/hostname"));
+    let system = rustix::system::uname();
+    let _ = writeln!(out, "host.name={}", system.nodename().to_string_lossy());
     let _ = writeln!(out, "os.name={}\nos.arch={}", std::env::consts::OS, std::env::consts::ARCH);
-    let _ = writeln!(out, "os.version={}", told("/proc/sys/kernel/osrelease"));
+    let _ = writeln!(out, "os.version={}", system.release().to_string_lossy());
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let _ = writeln!(out, "user.name={}\nuser.home={}", variable("USER"), variable("HOME"));
     let _ = writeln!(out, "user.dir={}", std::env::current_dir().unwrap_or_default().display());

@@ -91,14 +91,20 @@ impl Hub {
     }
 
     /// Adds a client that has opened or resumed a session. Closes the session's former connection
-    /// to this node.
+    /// to this node, or the new one if the session was attached to the former one after it.
     pub(crate) fn join(&self, client: &Arc<Client>) {
         let mut inner = self.inner.lock();
         inner.clients.insert(client.arrival.number, Arc::clone(client));
-        let former = inner.by_session.insert(client.session(), client.arrival.number);
-        if let Some(former) = former.and_then(|number| inner.clients.get(&number)) {
+        let session = client.session();
+        let former = inner.by_session.get(&session).and_then(|number| inner.clients.get(number));
+        if let Some(former) = former {
+            let attached = inner.state.session(session).map(|session| session.connection);
+            if attached == Some(former.arrival.connection) {
+                return client.close();
+            }
             former.close();
         }
+        inner.by_session.insert(session, client.arrival.number);
     }
 
     /// Removes a client whose connection has ended, and some of its watches. True if the caller

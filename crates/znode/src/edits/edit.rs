@@ -101,10 +101,11 @@ impl State {
         data: Vec<u8>,
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
-        let (before, after) = (self.tree()[path].data.len() as u64, data.len() as u64);
+        let node = &self.tree()[path];
+        let (before, after) = (node.data.len() as u64, data.len() as u64);
         // Shrinking is always allowed, so that a full state can be emptied.
         if after > before {
-            self.check_plain_bytes(path, after - before)?;
+            self.check_znode_bytes(path, node.kind, data.len(), after - before)?;
         }
         self.check_quota(path, Growth { count: 0, bytes: after.saturating_sub(before) })?;
         self.check_quota_text(path, &data).map_err(|error| Refusal::at(error, path))?;

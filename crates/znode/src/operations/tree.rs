@@ -98,13 +98,7 @@ impl State {
         self.check_room(node, &path, data.len(), count).map_err(refuse)?;
         let queued = if kind.number(path.name()).is_some() { weight::QUEUED } else { 0 };
         let made = weight::made(&path, data.len(), count) + queued;
-        // Znodes of this kind and size use the memory reserved for sessions: lock nodes of
-        // ZooKeeper's clients, simple locks (one znode without a queue), members of groups.
-        if mode.is_ephemeral() && data.len() <= self.limits().label_bytes_max as usize {
-            self.check_bytes(made).map_err(refuse)?;
-        } else {
-            self.check_plain_bytes(&path, made)?;
-        }
+        self.check_znode_bytes(&path, kind, data.len(), made)?;
         // An empty ACL stands for the parent's, which is there already.
         if !acl.is_empty() {
             self.check_acl_room(&path, &acl)?;

@@ -211,6 +211,32 @@ async fn a_connection_whose_task_is_dropped_leaves_no_watch_behind() {
     until(async || hub.watches() == 0 && hub.clients().is_empty()).await;
 }
 
+/// A client gives a connection up while its session is attached to it, and opens another one. The
+/// handshake of the first one ends last.
+#[tokio::test]
+async fn a_late_handshake_closes_no_connection_that_has_the_session() {
+    let node = start(WireConfig::default()).await;
+    let opened = node.connect(None).await.client;
+    let (door, credential) = (&node.door, opened.arrival.credential);
+    let client = async |connection: u64| {
+        let attach = Op::AttachSession { connection, timeout_ms: 30_000 };
+        let attach = znode::Request { credential: Some(credential), ..replica_request(attach) };
+        door.replica.propose(attach, door.propose_deadline()).await.unwrap().reply.unwrap();
+        let arrival = Arrival { number: door.next_number(), connection, ..opened.arrival };
+        let closed = node.stopping.child_token();
+        let outbox = Outbox::new(1 << 20, door.unread.account(None), closed.clone());
+        Arc::new(Client::new(arrival, outbox, closed))
+    };
+    let (late, newest) = (client(1).await, client(2).await);
+    door.hub.join(&newest);
+    assert!(opened.is_closed());
+    door.hub.join(&late);
+    assert_eq!((late.is_closed(), newest.is_closed()), (true, false));
+    let next = client(3).await;
+    door.hub.join(&next);
+    assert_eq!((newest.is_closed(), next.is_closed()), (true, false));
+}
+
 /// A packet of 1 MB has 250,000 empty paths or 1,000 long ones. Decoding and setting them in one
 /// step would delay other clients.
 #[tokio::test]

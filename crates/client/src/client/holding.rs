@@ -13,9 +13,9 @@ use crate::{Error, EventKind, Loss};
 const PAUSE: Duration = Duration::from_secs(1);
 /// Shortest wait of a long-poll after nodes have refused longer ones.
 const WAIT_MIN: Duration = Duration::from_millis(10);
-/// Longest time that a request for the reason of a loss may take. The loss itself is known before
-/// the request, and must be reported soon.
-const WHY_MAX: Duration = Duration::from_millis(500);
+/// Longest time that a request for the reason of a loss may take: longer than the election of a
+/// leader. The loss itself is known before the request.
+const WHY_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the work until it ends, or until `gone` resolves. In the second case, drops the work at its
 /// next await and returns `None`.

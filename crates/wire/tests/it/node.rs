@@ -53,6 +53,10 @@ impl Node {
                 free_disk_min_bytes: 0,
                 ..Config::default()
             };
+            if count > 1 {
+                // Longer than a busy machine pauses a leader, which would not serve meanwhile.
+                (config.election_timeout_min_ms, config.election_timeout_max_ms) = (2_000, 4_000);
+            }
             edit(&mut config);
             async move {
                 let limits = config.limits.clone();

@@ -1,5 +1,6 @@
 //! ZooKeeper's guarantees about the order of writes, reads and events.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
@@ -132,33 +133,29 @@ async fn an_event_never_comes_before_the_answer_that_sets_its_watch() {
     let node = Node::start().await;
     let (mut reading, mut writing) = (node.client().await, node.client().await);
     writing.create("/a", 0).await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
     let writer = tokio::spawn(async move {
-        let mut version = 0;
-        while version < 2_000 {
+        while !stopped.load(Ordering::Relaxed) {
             for _ in 0..50 {
                 writing.send(&set("/a", "x")).await;
             }
             for _ in 0..50 {
-                version = Stat::from_bytes(&writing.answer().await.body).unwrap().version;
+                writing.answer().await;
             }
         }
     });
-    let mut fired = 0;
-    while !writer.is_finished() {
+    for _ in 0..100 {
         let xid = reading.send(&Request::GetData(PathWatch { path: "/a".into(), watch: true })).await;
         let answer = reading.packet().await.unwrap();
         assert_eq!(answer.xid, xid, "an event before its watch");
         let seen = DataStat::from_bytes(&answer.body).unwrap().stat.version;
-        if seen >= 2_000 {
-            break;
-        }
         let event = reading.packet().await.unwrap();
         assert_eq!(event.xid, xid::EVENT);
-        fired += 1;
         assert!(reading.get("/a", false).await.unwrap().stat.version > seen);
     }
+    stop.store(true, Ordering::Relaxed);
     writer.await.unwrap();
-    assert!(fired > 10, "only {fired} watches fired");
 }
 
 #[tokio::test]

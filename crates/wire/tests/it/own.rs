@@ -3,6 +3,7 @@
 use jute::{Acl, AuthRequest, ReconfigRequest, Request, SetAclRequest, op};
 use replica::Order;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use wire::WireConfig;
 use znode::{State, ZPath};
@@ -26,7 +27,7 @@ async fn create_with(client: &mut Client, path: &str, data: &str) -> Result<Vec<
 
 #[tokio::test]
 async fn the_configuration_names_the_members_and_where_clients_connect() {
-    let nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
+    let mut nodes = Node::start_many(3, WireConfig::default(), |_| {}).await;
     let mut client = nodes[0].client().await;
     let peers: Vec<String> = nodes[0].replica.status().members.iter().map(|member| member.peer_addr.clone()).collect();
     let line = |at: usize| {
@@ -37,16 +38,21 @@ async fn the_configuration_names_the_members_and_where_clients_connect() {
     let lines = [line(0), line(1), line(2)].join("\n");
     assert_eq!(text(&mut client, "/zookeeper/config").await, format!("{lines}\nversion=1"));
 
-    // A server that starts writes its address into the configuration, which fires the watch.
+    // A server that starts writes its address into the configuration, which fires the watch. The
+    // node's first server has another address, and would write that one again.
+    nodes[1].close_door().await;
     client.get("/zookeeper/config", true).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = WireConfig { addr: "node2.example:2181".into(), ..WireConfig::default() };
-    let door = tokio::spawn(wire::serve(listener, nodes[1].replica.clone(), config, std::future::pending()));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let shutdown = async move { _ = stopped.await };
+    let door = tokio::spawn(wire::serve(listener, nodes[1].replica.clone(), config, shutdown));
     let event = timeout(PATIENCE, client.event()).await.expect("the watch is told");
     assert_eq!(event, (3, "/zookeeper/config".into()));
     let lines = [line(0), line(1) + ";node2.example:2181", line(2)].join("\n");
     assert_eq!(text(&mut client, "/zookeeper/config").await, format!("{lines}\nversion=2"));
-    door.abort();
+    drop(stop);
+    door.await.unwrap().unwrap();
 
     // Another node does not listen for ZooKeeper clients.
     client.get("/zookeeper/config", true).await.unwrap();

@@ -140,7 +140,7 @@ async fn a_session_lives_its_timeout_from_the_last_request_of_a_connection_that_
 
 #[tokio::test]
 async fn a_silent_client_loses_its_session_and_one_that_pings_or_asks_does_not() {
-    let edit = |config: &mut replica::Config| config.limits.session_timeout_min_ms = 1_500;
+    let edit = |config: &mut replica::Config| config.limits.session_timeout_min_ms = 5_000;
     let node = Node::start_with(WireConfig::default(), edit).await;
     let mut silent = Client::open(node.addr, 1).await;
     let (mut pinging, mut asking) = (Client::open(node.addr, 1).await, Client::open(node.addr, 1).await);

@@ -123,7 +123,8 @@ async fn operations_of_a_txn_have_a_bound() {
 
 #[tokio::test]
 async fn a_txn_that_no_replica_could_read_back_is_refused() {
-    let node = Node::start().await;
+    // The check of so many operations takes seconds in a program without optimisations.
+    let node = Node::start_with(RestConfig { propose_timeout_ms: 60_000, ..RestConfig::default() }, |_| {}).await;
     // The bound is on the operations' size in memory, which is larger than in the body and in the
     // log entry.
     let ops = vec![r#"{"op":"check","path":"/"}"#; 161_318].join(",");

@@ -260,12 +260,12 @@ async fn a_node_that_drains_is_serving_and_not_ready() {
 async fn expired_sessions_and_mixed_locks_are_counted() {
     let node = Node::start().await;
     let session = node.session().await;
-    let short = node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
     node.post("/v1/znodes/l", "").await.expect(201);
     for name in ["_c_0a3a5b6c-0000-4000-8000-00000000000a-lock-", "0123456789abcdef0123456789abcdef__lock__"] {
         let uri = format!("/v1/znodes/l/{name}?mode=ephemeral-sequential");
         node.in_session(&session, Method::POST, &uri).await.expect(201);
     }
+    let short = node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
     let held = node.acquire(text(&short, "session_key"), "/m").await.expect(200);
     let gone = format!("/v1/znodes{}?watch=exists&since={}&wait=15s", text(&held, "ticket"), held.zxid());
     node.get(&gone).await.expect(200);

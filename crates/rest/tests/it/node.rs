@@ -97,6 +97,8 @@ impl Node {
             data_dir: dir.path().join("data"),
             peer_listen: peer_addr,
             free_disk_min_bytes: 0,
+            // The disk of a busy machine may take seconds for a write.
+            disk_stall_max_ms: 60_000,
             ..Config::default()
         };
         edit(&mut config);
@@ -104,6 +106,11 @@ impl Node {
         let router = rest::router(replica.clone(), rest);
         let operators = rest::for_operators(router.clone());
         Node { replica, router, operators, _dir: dir }
+    }
+
+    /// Bounds the time of each later proposal of the HTTP API.
+    pub(crate) fn limit_proposals_to_ms(&mut self, propose_timeout_ms: u64) {
+        self.router = rest::router(self.replica.clone(), RestConfig { propose_timeout_ms, ..RestConfig::default() });
     }
 
     /// Waits until the node is the leader and has applied `limits`.

@@ -6,7 +6,7 @@ use rest::RestConfig;
 use serde_json::json;
 use tokio::time::{Duration, Instant};
 
-use crate::node::{Node, text};
+use crate::node::{Node, PATIENCE, text};
 
 #[tokio::test]
 async fn what_is_not_there_is_a_problem_too() {
@@ -154,12 +154,17 @@ async fn a_node_that_hears_no_leader_refuses_everything_at_once() {
         (Method::POST, "/v1/sessions"),
         (Method::POST, "/v1/sessions/5/keepalive"),
     ] {
-        let began = Instant::now();
-        let refused = node.in_session(session, method, uri).await.expect_problem(503, "unavailable");
-        let why = "no leader is heard, or this leader has lost its quorum";
-        assert!(text(&refused, "detail").contains(why), "{uri}: {}", refused.body);
-        assert_eq!(refused.body["outcome"], "unavailable");
-        assert!(began.elapsed() < election / 2, "{uri}: {:?}", began.elapsed());
+        let mut took = Duration::MAX;
+        // The thread may be paused during one of the requests.
+        for _ in 0..3 {
+            let began = Instant::now();
+            let refused = node.in_session(session, method.clone(), uri).await.expect_problem(503, "unavailable");
+            took = took.min(began.elapsed());
+            let why = "no leader is heard, or this leader has lost its quorum";
+            assert!(text(&refused, "detail").contains(why), "{uri}: {}", refused.body);
+            assert_eq!(refused.body["outcome"], "unavailable");
+        }
+        assert!(took < election / 2, "{uri}: {took:?}");
     }
 }
 
@@ -172,7 +177,16 @@ async fn the_node_gives_a_digest_of_its_state_when_asked() {
     let mut seen = Vec::new();
     for path in ["/v1/znodes/a", "/v1/znodes/b"] {
         let written = node.post(path, "").await.expect(201).zxid();
-        let cluster = node.call(Method::GET, "/v1/cluster?digest=true", &operator, b"").await.expect(200);
+        let deadline = Instant::now() + PATIENCE;
+        let cluster = loop {
+            let cluster = node.call(Method::GET, "/v1/cluster?digest=true", &operator, b"").await;
+            if cluster.status == 200 {
+                break cluster;
+            }
+            // The node rests after a digest, for longer if its thread was paused in it.
+            cluster.expect_problem(503, "unavailable");
+            assert!(Instant::now() < deadline, "no digest is made");
+        };
         let state = node.replica.state();
         let digest: String = Replica::digest(&state).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!((state.last_zxid().0, digest.len()), (written, 64));

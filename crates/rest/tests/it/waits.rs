@@ -47,23 +47,17 @@ async fn a_client_that_hangs_up_at_once_leaves_no_ghost() {
 
 #[tokio::test]
 async fn an_acquire_that_ran_out_of_time_leaves_no_ghost() {
+    let mut node = Node::start().await;
+    let (session, mut held) = (node.session().await, 0);
     // The timeout is about the duration of a disk write, so many outcomes are unknown at first.
-    let node = Node::start_with(RestConfig { propose_timeout_ms: 1, ..RestConfig::default() }, |_| {}).await;
+    node.limit_proposals_to_ms(1);
     let out_of_time = |answer: Answer| {
         let problem = (answer.status, answer.problem(), answer.body["outcome"].as_str().unwrap());
         let expected = [(503, "unavailable", "unavailable"), (504, "outcome-unknown", "unknown")];
         assert!(expected.contains(&problem), "{}", answer.body);
     };
-    let opened = loop {
-        let opened = node.post("/v1/sessions", "").await;
-        if opened.status == 201 {
-            break opened;
-        }
-        out_of_time(opened);
-    };
-    let (session, mut held) = (text(&opened, "session_key"), 0);
     for _ in 0..20 {
-        match node.acquire(session, "/l").await {
+        match node.acquire(&session, "/l").await {
             answer if answer.status == 200 => held += 1,
             answer if answer.status == 409 => assert_eq!(answer.problem(), "not-acquired"),
             answer => out_of_time(answer),
@@ -109,7 +103,7 @@ async fn a_retry_with_the_same_key_takes_the_place_over() {
     let (first, second) = (node.session().await, node.session().await);
     let held = node.acquire(&first, "/l").await.expect(200);
     let key = [("zlock-session-key", &*second), ("idempotency-key", "67e55044-10b1-426f-9247-bb680e5fe0c8")];
-    let first_try = node.call(Method::POST, "/v1/locks/l?wait=2s", &key, b"");
+    let first_try = node.call(Method::POST, "/v1/locks/l?wait=5s", &key, b"");
     let retry = async {
         node.until_contenders("/l", 2).await;
         node.call(Method::POST, "/v1/locks/l?wait=20s", &key, b"").await
@@ -238,9 +232,9 @@ async fn who_waits_does_not_keep_the_state() {
 #[tokio::test]
 async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
     let node = Node::start().await;
-    let open = async || node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
-    let whole = open().await;
-    let half = open().await;
+    let open = async |body: &str| node.post("/v1/sessions", body).await.expect(201);
+    let whole = open(r#"{"timeout":"6s"}"#).await;
+    let half = open(r#"{"timeout":"2s"}"#).await;
     let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "session"));
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while node.get(&at(&half)).await.status != 410 {
@@ -263,8 +257,8 @@ async fn a_half_request_keeps_no_session_alive_and_a_whole_one_does() {
 #[tokio::test]
 async fn a_request_whose_empty_body_has_no_length_is_a_whole_one() {
     let node = Node::start().await;
-    let open = async || node.post("/v1/sessions", r#"{"timeout":"2s"}"#).await.expect(201);
-    let (own, silent) = (open().await, open().await);
+    let open = async |body: &str| node.post("/v1/sessions", body).await.expect(201);
+    let (own, silent) = (open(r#"{"timeout":"6s"}"#).await, open(r#"{"timeout":"2s"}"#).await);
     let at = |session: &Answer| format!("/v1/sessions/{}", number(session, "session"));
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while node.get(&at(&silent)).await.status != 410 {

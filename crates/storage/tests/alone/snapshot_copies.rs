@@ -90,8 +90,8 @@ fn hold_on(db: PathBuf, looks: usize) -> Arc<AtomicUsize> {
         if looked.fetch_add(1, Ordering::Relaxed) >= looks {
             *held = None;
         } else if held.is_none() {
-            // Tried again later while sled itself has the lock.
-            *held = File::open(&db).ok().filter(|file| file.try_lock().is_ok());
+            // Waits while sled itself has the lock.
+            *held = File::open(&db).ok().filter(|file| file.lock().is_ok());
         }
     })
     .unwrap();

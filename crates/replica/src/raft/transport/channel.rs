@@ -321,8 +321,12 @@ impl OpenConnection {
     }
 
     /// Drops questions whose callers no longer wait. Pings a peer that owes answers, and fails when
-    /// the peer has sent nothing for `peer_timeout`.
+    /// the peer has sent nothing for `peer_timeout`. `now` is the time at which this check was due.
     fn check(&mut self, now: Instant, peer_timeout: Duration) -> io::Result<()> {
+        if now.elapsed() >= peer_timeout / 4 {
+            // This process was paused. An answer may have come meanwhile, and is read after this.
+            self.heard_at = Instant::now();
+        }
         self.pending.retain(|_, reply| !reply.is_closed());
         if self.pending.is_empty() {
             return Ok(());
@@ -351,7 +355,7 @@ mod tests {
     use super::super::refusal::VERSIONS;
     use super::*;
 
-    const SILENCE: Duration = Duration::from_millis(200);
+    const SILENCE: Duration = Duration::from_secs(1);
 
     fn identity(node_id: u64) -> Identity {
         Identity::new("c", node_id, &[1, 2])
@@ -488,6 +492,24 @@ mod tests {
         };
         let (answer, _framed) = tokio::join!(channel.ask(Ask::ReadIndex, soon()), slow);
         assert_eq!(answer, Ok(Answer::ReadIndex { zxid: 1, history: None }));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_came_during_a_pause_of_the_process_is_heard() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stop = Stop::default();
+        let channel = open(&listener, &stop);
+        let answering = async {
+            let mut framed = accept(&listener).await;
+            let question: NumberedMessage<Ask> = framed.next().await.unwrap().unwrap();
+            framed.send(&NumberedMessage { number: question.number, body: Answer::Pong }).await.unwrap();
+            // The thread does nothing else meanwhile.
+            let began = Instant::now();
+            while began.elapsed() < SILENCE * 2 {}
+            framed
+        };
+        let (answer, _framed) = tokio::join!(channel.ask(Ask::Ping, soon()), answering);
+        assert_eq!(answer, Ok(Answer::Pong));
     }
 
     #[tokio::test]

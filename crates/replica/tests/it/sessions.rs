@@ -50,8 +50,8 @@ async fn a_silent_session_is_expired_with_its_ephemerals_and_a_heard_one_lives()
     assert!(opened.elapsed().as_millis() >= u128::from(timeout_ms), "{:?}", opened.elapsed());
     assert!(node.state().node(&path("/e")).is_none());
     assert!(node.state().session(heard.session).is_some());
-    // A heartbeat waits for the leader for a third of its session's timeout only. A busy machine may
-    // need longer.
+    // A heartbeat waits for the leader only for a third of its session's timeout. A busy machine
+    // may need longer.
     let answer = async |credential| loop {
         node.touch_soon(heard);
         match node.touch(credential, soon()).await {
@@ -130,8 +130,9 @@ async fn a_stranger_without_the_secret_silences_nobody() {
 }
 
 /// Returns how long a session without heartbeats lives on after the leader was stopped or, with
-/// `crash`, cut off. Also returns by how much the term grew from before the session's opening to its
-/// end. The session has a timeout of 4 s, of which about 2.5 s have passed when the leader is gone.
+/// `crash`, cut off. Also returns by how much the term grew from before the session's opening to
+/// its end. The session has a timeout of 4 s, of which about 2.5 s have passed when the leader is
+/// gone.
 async fn outlives(ensemble: &mut Ensemble, crash: bool) -> (Duration, u64) {
     limits_in_force(ensemble).await;
     let term = ensemble.node(0).status().term.0;
@@ -163,8 +164,8 @@ async fn a_new_leader_goes_on_counting_and_after_a_crash_gives_every_session_its
         if lived.as_millis() < 3_900 {
             break;
         }
-        // On a busy machine, the successor may hear the session's age too late, or a second election
-        // may follow. Only then may the session have its whole timeout again.
+        // On a busy machine, the successor may hear the session's age too late, or a second
+        // election may follow. Only then may the session have its whole timeout again.
         let excused = terms > 1 || untold() > untold_before;
         assert!(excused && !last_try, "{lived:?} in {terms} terms");
     }

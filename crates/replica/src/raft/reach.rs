@@ -106,11 +106,11 @@ mod tests {
     use super::*;
     use crate::raft::transport::{Addresses, Identity, Lane, Target};
 
-    /// Checks the obstacle that a try to reach a peer at `addr` finds.
-    async fn check(addr: &str, expected: Obstacle) {
+    /// Checks the obstacle that a try to reach a peer at `addr` finds. `timeout_ms` bounds the try.
+    async fn check(addr: &str, timeout_ms: u64, expected: Obstacle) {
         let reach = Arc::<Reach>::default();
         let identity = Identity::new("c", 1, &[1, 2]);
-        let peer_timeout = Duration::from_millis(200);
+        let peer_timeout = Duration::from_millis(timeout_ms);
         let (addrs, lane) = (Arc::new(Addresses::new(addr, None)), Lane::Control);
         let target = Target { identity, to: 2, addrs, lane, peer_timeout, reach: Arc::clone(&reach), is_peer: true };
         assert_eq!(reach.contact(), Contact::Untried);
@@ -124,7 +124,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         // The system takes the connection, and no program answers.
-        check(&addr, Obstacle::TimedOut).await;
+        check(&addr, 200, Obstacle::TimedOut).await;
         let web = tokio::spawn(async move {
             // The first connection has timed out by now.
             for answer in [&b""[..], b"", b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"] {
@@ -134,10 +134,10 @@ mod tests {
             }
             listener
         });
-        check(&addr, Obstacle::Closed).await;
-        check(&addr, Obstacle::NotAPeer).await;
+        check(&addr, 5_000, Obstacle::Closed).await;
+        check(&addr, 5_000, Obstacle::NotAPeer).await;
         drop(web.await.unwrap());
-        check(&addr, Obstacle::Refused).await;
-        check("no-such-host.invalid:7101", Obstacle::Unresolvable).await;
+        check(&addr, 5_000, Obstacle::Refused).await;
+        check("no-such-host.invalid:7101", 5_000, Obstacle::Unresolvable).await;
     }
 }

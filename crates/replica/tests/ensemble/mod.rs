@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use link::Links;
-use replica::{Config, Consistency, Member, Replica, Role};
+use replica::{Config, Consistency, Member, Replica, Role, StartError};
 use storage::codec;
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -145,16 +145,22 @@ impl Ensemble {
     }
 
     pub(crate) async fn start(&mut self, at: usize) {
-        let mut listener = self.listeners[at].take();
+        let listener = self.listeners[at].take();
+        let started = self.try_start(at, listener).await;
+        self.nodes[at] = Some(started.unwrap_or_else(|error| panic!("{error}")));
+    }
+
+    /// Starts a node that may refuse to start. `None` stands for a new listener at its address.
+    pub(crate) async fn try_start(&self, at: usize, mut listener: Option<TcpListener>) -> Result<Replica, StartError> {
         let deadline = soon();
-        self.nodes[at] = Some(loop {
+        loop {
             let listener = listener.take().unwrap_or_else(|| TcpListener::bind(self.addrs[at]).unwrap());
             match Replica::start_on(self.config(at), listener).await {
-                Ok(node) => break node,
                 // The stopped node is still writing a snapshot, and holds the directory's lock.
-                Err(error) => assert!(error.to_string().contains("in use") && Instant::now() < deadline, "{error}"),
+                Err(error) if error.to_string().contains("in use") && Instant::now() < deadline => {}
+                started => return started,
             }
-        });
+        }
     }
 
     pub(crate) async fn stop(&mut self, at: usize) {
@@ -219,11 +225,16 @@ impl Ensemble {
     /// Waits until all running nodes have applied the same entries, and compares the bytes of their
     /// states.
     pub(crate) async fn assert_equal_states(&self) {
-        let applied = || self.running().map(|node| node.state().last_zxid()).collect::<Vec<_>>();
-        eventually("all nodes have applied the same", || applied().windows(2).all(|two| two[0] == two[1])).await;
-        let digests: Vec<_> = self.running().map(|node| Replica::digest(&node.state())).collect();
+        // One look at each node's state: a leader may write on its own at any time.
+        let mut states = Vec::new();
+        eventually("all nodes have applied the same", || {
+            states = self.running().map(Replica::state).collect();
+            states.windows(2).all(|two| two[0].last_zxid() == two[1].last_zxid())
+        })
+        .await;
+        let digests: Vec<_> = states.iter().map(|state| Replica::digest(state)).collect();
         assert!(digests.windows(2).all(|two| two[0] == two[1]));
-        self.running().for_each(|node| node.state().check_invariants().unwrap());
+        states.iter().for_each(|state| state.check_invariants().unwrap());
     }
 }
 
@@ -252,18 +263,30 @@ pub(crate) fn set(at: &str, data: &[u8]) -> Request {
 }
 
 /// Proposes a request, and expects it to be applied. Tries again while there is no leader. Also
-/// tries again when the outcome of a set of data is unknown, because a second set does no harm.
+/// tries again when the outcome is unknown of a set of data, of the opening of a session or of a
+/// creation, because a second one does no harm. A creation is done if the next try finds the znode.
 pub(crate) async fn write(node: &Replica, request: Request) -> TxnOutcome {
     let deadline = soon();
-    let is_set = matches!(request.op, Op::Znode(ZnodeOp::SetData { version: -1, .. }));
+    let again = match &request.op {
+        Op::OpenSession { .. } | Op::Znode(ZnodeOp::SetData { version: -1, .. }) => true,
+        Op::Znode(ZnodeOp::Create(create)) => !create.mode.is_sequential(),
+        _ => false,
+    };
+    let mut unknown = false;
     loop {
         match node.propose(request.clone(), deadline).await {
             Ok(applied) => {
-                applied.reply.as_ref().unwrap();
+                let refusal = applied.reply.as_ref().err().map(|refusal| refusal.error);
+                if !unknown || refusal != Some(znode::Error::NodeExists) {
+                    applied.reply.as_ref().unwrap();
+                }
                 return applied;
             }
             Err(replica::Error::Unavailable { .. }) if Instant::now() < deadline => pause().await,
-            Err(replica::Error::Unknown { .. }) if is_set && Instant::now() < deadline => pause().await,
+            Err(replica::Error::Unknown { .. }) if again && Instant::now() < deadline => {
+                unknown = true;
+                pause().await;
+            }
             Err(error) => panic!("{error}"),
         }
     }

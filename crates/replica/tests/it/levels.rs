@@ -67,10 +67,16 @@ fn hindered(finalized: FinalizeOutcome) -> (u16, Vec<u64>) {
     (level, hindering.map(|member| member.id).collect())
 }
 
-/// Waits until the leader knows the programs of all members and is in contact with them.
-async fn met(ensemble: &Ensemble) {
+/// Waits until the leader knows that the members run programs of these versions, and is in contact
+/// with all. The leader may still know an older program of a member that was started again.
+async fn met(ensemble: &Ensemble, versions: [&str; 3]) -> UpgradeStatus {
     let node = ensemble.running().next().unwrap();
-    while !upgrade_status(node).await.members.iter().all(|member| member.reachable && member.program.is_some()) {
+    loop {
+        let status = upgrade_status(node).await;
+        let known = status.members.iter().map(|member| member.program.as_ref().map(|program| &*program.version));
+        if known.eq(versions.map(Some)) && status.members.iter().all(|member| member.reachable) {
+            return status;
+        }
         tokio::task::yield_now().await;
     }
 }
@@ -78,8 +84,7 @@ async fn met(ensemble: &Ensemble) {
 /// Starts a node whose program does not know the cluster's format level, and waits until the node
 /// fails: at its start, or soon after.
 async fn end_of(ensemble: &Ensemble, at: usize) -> OtherLevel {
-    let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
-    match Replica::start_on(ensemble.config(at), listener).await {
+    match ensemble.try_start(at, None).await {
         Err(StartError::Level(other)) => other,
         Err(error) => panic!("{error}"),
         Ok(node) => {
@@ -97,10 +102,8 @@ async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_leve
     write(ensemble.node(0), create("/", "a", b"")).await;
     restart(&mut ensemble, 0, new).await;
     restart(&mut ensemble, 1, new).await;
-    met(&ensemble).await;
-    let status = upgrade_status(ensemble.node(2)).await;
-    let versions: Vec<_> = status.members.iter().map(|member| &*member.program.as_ref().unwrap().version).collect();
-    assert_eq!((status.level, &*versions, status.next_level()), (1, &["0.2.0", "0.2.0", "0.1.0"][..], None));
+    let status = met(&ensemble, ["0.2.0", "0.2.0", "0.1.0"]).await;
+    assert_eq!((status.level, status.next_level()), (1, None));
     for at in 0..3 {
         assert_eq!(hindered(finalize(&ensemble, at, None).await.unwrap()), (2, vec![3]));
     }
@@ -108,7 +111,7 @@ async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_leve
     restart(&mut ensemble, 0, old).await;
     restart(&mut ensemble, 0, new).await;
     restart(&mut ensemble, 2, new).await;
-    met(&ensemble).await;
+    met(&ensemble, ["0.2.0"; 3]).await;
     assert_eq!(hindered(finalize(&ensemble, 0, Some(3)).await.unwrap()), (3, vec![1, 2, 3]));
     let follower = ensemble.follower().await;
     let finalized = finalize(&ensemble, follower, None).await.unwrap();
@@ -127,7 +130,7 @@ async fn a_cluster_is_upgraded_node_by_node_and_finalised_once_all_know_the_leve
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_is_away_holds_up_the_level() {
     let mut ensemble = Ensemble::started(3, new).await;
-    met(&ensemble).await;
+    met(&ensemble, ["0.2.0"; 3]).await;
     let away = ensemble.follower().await;
     ensemble.stop(away).await;
     let leader = ensemble.leader().await;
@@ -144,7 +147,7 @@ async fn a_member_that_is_away_holds_up_the_level() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() {
     let mut ensemble = Ensemble::started(3, new_with_small_snapshots).await;
-    met(&ensemble).await;
+    met(&ensemble, ["0.2.0"; 3]).await;
     assert!(matches!(finalize(&ensemble, 0, None).await, Ok(FinalizeOutcome::Done(_))));
     let at = ensemble.follower().await;
     eventually("the level is applied everywhere", || ensemble.running().all(|node| node.state().level() == 2)).await;
@@ -162,8 +165,7 @@ async fn a_program_that_does_not_know_the_level_does_not_run_on_any_directory() 
     eventually("a snapshot is there", || ensemble.node(at).status().snapshot.zxid.0 > 50).await;
     ensemble.stop(at).await;
     ensemble.change = old;
-    let listener = std::net::TcpListener::bind(ensemble.addr(at)).unwrap();
-    let refused = Replica::start_on(ensemble.config(at), listener).await;
+    let refused = ensemble.try_start(at, None).await;
     assert!(matches!(refused, Err(StartError::Level(other)) if other == refusal()), "{:?}", refused.map(drop));
     // The node hears of the level from the other members.
     ensemble.wipe(at);
@@ -230,8 +232,13 @@ async fn a_node_at_another_level_does_not_join() {
 /// the old program. They can never take the entry, so they elect another leader, which removes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_raise_that_old_programs_refuse_does_not_stop_the_cluster() {
-    let mut ensemble = Ensemble::linked(3, new).await;
-    met(&ensemble).await;
+    // The leader must append the entry before the lease of its cut-off followers is over.
+    let patient: fn(&mut Config) = |config| {
+        new(config);
+        (config.election_timeout_min_ms, config.election_timeout_max_ms) = (4_000, 5_000);
+    };
+    let mut ensemble = Ensemble::linked(3, patient).await;
+    met(&ensemble, ["0.2.0"; 3]).await;
     write(ensemble.node(0), create("/", "a", b"")).await;
     let leader = ensemble.leader().await;
     let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
@@ -248,7 +255,10 @@ async fn a_raise_that_old_programs_refuse_does_not_stop_the_cluster() {
     for at in &others {
         ensemble.stop(*at).await;
     }
-    ensemble.change = old;
+    ensemble.change = |config| {
+        old(config);
+        (config.election_timeout_min_ms, config.election_timeout_max_ms) = (4_000, 5_000);
+    };
     for at in &others {
         ensemble.start(*at).await;
     }
@@ -264,19 +274,21 @@ async fn a_raise_that_old_programs_refuse_does_not_stop_the_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_with_the_next_level_is_refused_before_it_is_finalised() {
     let mut ensemble = Ensemble::started(3, |_| {}).await;
-    met(&ensemble).await;
+    met(&ensemble, [&Program::default().version; 3]).await;
     let note = || Request::new(Op::SetNote { text: "by hand".into() });
     for node in ensemble.running() {
         let refused = node.propose(note(), soon()).await;
         assert_eq!(refused, Err(Error::Refused(znode::Error::LevelTooLow)));
     }
     assert!(matches!(finalize(&ensemble, 0, None).await, Ok(FinalizeOutcome::Done(_))));
+    let all_have = |wanted: fn(Option<&str>) -> bool| {
+        ensemble.running().all(|node| wanted(node.state().cluster().and_then(|it| it.note())))
+    };
+    // The leader writes a note of its own if there is none. That note must not replace this one.
+    eventually("all have the leader's note", || all_have(|note| note.is_some())).await;
     let follower = ensemble.follower().await;
     write(ensemble.node(follower), note()).await;
-    eventually("all have the note", || {
-        ensemble.running().all(|node| node.state().cluster().and_then(|it| it.note()) == Some("by hand"))
-    })
-    .await;
+    eventually("all have the note", || all_have(|note| note == Some("by hand"))).await;
     ensemble.assert_equal_states().await;
     ensemble.stop_all().await;
 }

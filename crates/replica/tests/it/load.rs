@@ -4,13 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ensemble::{Ensemble, create, eventually, read_data, set, soon, write};
-use replica::Error;
+use replica::{Config, Error};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+/// Settings with which a leader that is short of processor time keeps its quorum, and no other one
+/// is elected.
+fn patient(config: &mut Config) {
+    (config.election_timeout_min_ms, config.election_timeout_max_ms) = (4_000, 5_000);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_proposals_at_once_are_all_done_exactly_once() {
-    let mut ensemble = Ensemble::started(3, |_| {}).await;
+    let mut ensemble = Ensemble::started(3, patient).await;
     write(ensemble.node(0), create("/", "a", b"")).await;
     let term = ensemble.node(0).state().last_term();
     let mut writes = JoinSet::new();
@@ -38,7 +44,12 @@ async fn two_thousand_proposals_at_once_are_all_done_exactly_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proposals_beyond_the_bound_are_unavailable_at_once_and_do_nothing() {
-    let mut ensemble = Ensemble::started(3, |config| config.proposals_max = 8).await;
+    // An election meanwhile would leave the outcome of a proposal unknown.
+    let mut ensemble = Ensemble::started(3, |config| {
+        config.proposals_max = 8;
+        patient(config);
+    })
+    .await;
     let follower = ensemble.follower().await;
     write(ensemble.node(follower), create("/", "a", b"")).await;
     let node = Arc::new(ensemble.node(follower).clone());
@@ -58,7 +69,7 @@ async fn proposals_beyond_the_bound_are_unavailable_at_once_and_do_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_entries_replicate_and_snapshots_purge_the_log() {
-    let change = |config: &mut replica::Config| {
+    let change = |config: &mut Config| {
         config.snapshot_log_bytes = 4 << 20;
         config.log_entries_kept = 4;
     };

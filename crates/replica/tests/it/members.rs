@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt;
 use replica::{Config, Failure, MemberReport, NewMember, Order, OrderError, OrderOutcome, RefusedOrder, Replica};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::ensemble::{Ensemble, LONG, create, eventually, open_session, pause, soon, write};
 
@@ -45,13 +45,26 @@ pub(crate) fn new_member(ensemble: &Ensemble, at: usize) -> NewMember {
     }
 }
 
-/// Gives a node an order. Tries again while a change is under way or there is no leader.
+/// Gives a node an order. Tries again while a change is under way or there is no leader. Also tries
+/// again when the outcome of an addition or a removal is unknown. It is done if the next try finds
+/// that it is.
 pub(crate) async fn order(node: &Replica, order: Order) -> Result<OrderOutcome, OrderError> {
     let deadline = soon();
+    let mut unknown = false;
     loop {
-        match node.order(order.clone(), deadline).await {
-            Err(OrderError::Unavailable(_) | OrderError::Refused { kind: RefusedOrder::ChangeInProgress, .. }) => {}
-            done => return done,
+        match (node.order(order.clone(), deadline).await, &order) {
+            (Err(OrderError::Unavailable(_)), _)
+            | (Err(OrderError::Refused { kind: RefusedOrder::ChangeInProgress, .. }), _) => {}
+            (Err(OrderError::Unknown(_)), Order::Add(_) | Order::Remove { .. }) if Instant::now() < deadline => {
+                unknown = true;
+            }
+            (Err(OrderError::Refused { kind: RefusedOrder::AlreadyMember, .. }), Order::Add(_))
+            | (Err(OrderError::Refused { kind: RefusedOrder::NoMember, .. }), Order::Remove { .. })
+                if unknown =>
+            {
+                return Ok(OrderOutcome::Members(node.members()));
+            }
+            (done, _) => return done,
         }
         tokio::task::yield_now().await;
     }
@@ -185,19 +198,21 @@ async fn an_ensemble_grows_to_five_and_shrinks_to_three_others() {
     // The leader is one of the removed members, and hands leadership over first.
     let leader = ensemble.leader().await;
     let gone = [leader, (leader + 1) % 3];
+    // After an election on a busy machine, the leader may be one of the new members.
+    let stays = [3, 4].into_iter().find(|at| !gone.contains(at)).unwrap();
     for at in gone {
         let id = at as u64 + 1;
-        order(ensemble.node(3), Order::Remove { id, force: false }).await.unwrap();
+        order(ensemble.node(stays), Order::Remove { id, force: false }).await.unwrap();
         let removed = ensemble.take(at);
-        eventually("it is no member", || roles(ensemble.node(3)).iter().all(|(other, _)| *other != id)).await;
+        eventually("it is no member", || roles(ensemble.node(stays)).iter().all(|(other, _)| *other != id)).await;
         assert!(matches!(timeout(LONG, removed.failed()).await.unwrap(), Failure::Removed { .. }));
         removed.shutdown().await;
     }
     ensemble.leader().await;
-    write(ensemble.node(3), create("/", "three", b"")).await;
+    write(ensemble.node(stays), create("/", "three", b"")).await;
     ensemble.assert_equal_states().await;
     // Three members are left, so one more may fail, and then a quorum is both others.
-    assert_eq!(roles(ensemble.node(3)).len(), 3);
+    assert_eq!(roles(ensemble.node(stays)).len(), 3);
     ensemble.stop_all().await;
 }
 
@@ -238,17 +253,26 @@ async fn an_observer_serves_and_never_votes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_leader_gives_leadership_to_a_voter_and_to_no_observer() {
     let mut ensemble = three_and_an_observer().await;
-    let leader = ensemble.leader().await;
-    let term = ensemble.node(leader).sure_to_lead().unwrap();
+    let sure = |not: Option<usize>| {
+        (0..4).filter(|at| Some(*at) != not).find_map(|at| ensemble.node(at).sure_to_lead().zip(Some(at)))
+    };
+    let mut led = None;
+    eventually("a leader is sure to lead", || {
+        led = sure(None);
+        led.is_some()
+    })
+    .await;
+    let (term, leader) = led.unwrap();
     ensemble.node(leader).set_drained(true).await;
     let mut next = None;
     eventually("another one leads", || {
-        next = (0..4).filter(|at| *at != leader).find_map(|at| ensemble.node(at).sure_to_lead().zip(Some(at)));
+        next = sure(Some(leader));
         next.is_some()
     })
     .await;
     let (next_term, at) = next.unwrap();
-    assert!(at < 3 && next_term.0 == term.0 + 1, "node {} leads in term {}, after {}", at + 1, next_term.0, term.0);
+    // On a busy machine, the voter may need more than one election.
+    assert!(at < 3 && next_term > term, "node {} leads in term {}, after {}", at + 1, next_term.0, term.0);
     ensemble.stop_all().await;
 }
 
@@ -267,10 +291,12 @@ async fn leadership_goes_where_it_is_told_to() {
     let dead = (leader + 1) % 3;
     ensemble.stop(dead).await;
     is_silent(ensemble.node(leader), dead).await;
+    let term = ensemble.node(leader).status().term;
     let done = order(ensemble.node(leader), Order::Transfer { to: Some(dead as u64 + 1) }).await;
     refused(done, RefusedOrder::TransferFailed);
     refused(order(ensemble.node(leader), Order::Transfer { to: Some(9) }).await, RefusedOrder::TransferFailed);
-    assert!(ensemble.node(leader).sure_to_lead().is_some(), "a transfer that is refused changes nothing");
+    eventually("it leads all the same", || ensemble.node(leader).sure_to_lead().is_some()).await;
+    assert_eq!(ensemble.node(leader).status().term, term, "a transfer that is refused changes nothing");
     ensemble.stop_all().await;
 }
 

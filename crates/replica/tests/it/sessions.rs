@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::ensemble::{Ensemble, create, eventually, open_session, path, soon, write};
+use crate::ensemble::{Ensemble, create, eventually, open_session, path, pause, soon, write};
 use replica::{Config, Error, Readiness, Replica};
+use testkit::Lines;
 use tokio::time::Instant;
+use tracing::Level;
 use znode::{CreateMode, Credential, Op, Request, ZnodeOp};
 
 /// Settings that allow session timeouts from 100 ms on.
@@ -48,9 +50,18 @@ async fn a_silent_session_is_expired_with_its_ephemerals_and_a_heard_one_lives()
     assert!(opened.elapsed().as_millis() >= u128::from(timeout_ms), "{:?}", opened.elapsed());
     assert!(node.state().node(&path("/e")).is_none());
     assert!(node.state().session(heard.session).is_some());
-    assert_eq!(node.touch(silent, soon()).await, Err(Error::Refused(znode::Error::SessionExpired)));
+    // A heartbeat waits for the leader only for a third of its session's timeout. A busy machine
+    // may need longer.
+    let answer = async |credential| loop {
+        node.touch_soon(heard);
+        match node.touch(credential, soon()).await {
+            Err(Error::Unavailable { .. }) if opened.elapsed() < crate::ensemble::LONG => pause().await,
+            answer => break answer,
+        }
+    };
     let stranger = Credential { secret_hash: [0; 16], ..heard };
-    assert_eq!(node.touch(stranger, soon()).await, Err(Error::Refused(znode::Error::AuthFailed)));
+    assert_eq!(answer(stranger).await, Err(Error::Refused(znode::Error::AuthFailed)));
+    assert_eq!(answer(silent).await, Err(Error::Refused(znode::Error::SessionExpired)));
     ensemble.stop_all().await;
 }
 
@@ -66,12 +77,13 @@ async fn a_heartbeat_at_a_node_that_is_cut_off_leaves_time_for_the_other_nodes()
     limits_in_force(&ensemble).await;
     let (leader, follower) = (ensemble.leader().await, ensemble.follower().await);
     let node = ensemble.node(follower);
-    let (short, long) = (open_session(node, 3_000).await, open_session(node, 60_000).await);
+    // A heartbeat may take a third of its session's timeout.
+    let (short, long) = (open_session(node, 9_000).await, open_session(node, 60_000).await);
     ensemble.isolate(follower, true);
     let begun = Instant::now();
     let refused = node.touch(short, soon()).await;
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
-    assert!(begun.elapsed().as_millis() < 2_000, "{:?}", begun.elapsed());
+    assert!(begun.elapsed().as_millis() < 6_000, "{:?}", begun.elapsed());
     assert!(ensemble.node(leader).touch(short, soon()).await.is_ok());
     eventually("it misses the leader", || node.status().ready == Readiness::NoQuorum).await;
     let begun = Instant::now();
@@ -118,11 +130,14 @@ async fn a_stranger_without_the_secret_silences_nobody() {
 }
 
 /// Returns how long a session without heartbeats lives on after the leader was stopped or, with
-/// `crash`, cut off. The session has a timeout of 4 s, of which 2.5 s have passed at that time.
-async fn outlives(ensemble: &mut Ensemble, crash: bool) -> Duration {
+/// `crash`, cut off. Also returns by how much the term grew from before the session's opening to
+/// its end. The session has a timeout of 4 s, of which about 2.5 s have passed when the leader is
+/// gone.
+async fn outlives(ensemble: &mut Ensemble, crash: bool) -> (Duration, u64) {
     limits_in_force(ensemble).await;
-    let session = open_session(ensemble.node(0), 4_000).await;
+    let term = ensemble.node(0).status().term.0;
     let opened = Instant::now();
+    let session = open_session(ensemble.node(0), 4_000).await;
     eventually("much of the timeout has passed", || opened.elapsed().as_millis() > 2_500).await;
     let leader = ensemble.leader().await;
     if crash {
@@ -134,17 +149,28 @@ async fn outlives(ensemble: &mut Ensemble, crash: bool) -> Duration {
     let node = ensemble.node((leader + 1) % 3);
     eventually("it expires", || node.state().session(session.session).is_none()).await;
     assert!(opened.elapsed().as_millis() >= 3_900, "{:?}", opened.elapsed());
-    gone.elapsed()
+    (gone.elapsed(), node.status().term.0 - term)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_leader_goes_on_counting_and_after_a_crash_gives_every_session_its_whole_timeout() {
-    let mut ensemble = Ensemble::started(3, short_sessions).await;
-    let lived = outlives(&mut ensemble, false).await;
-    assert!(lived.as_millis() < 3_900, "{lived:?}");
-    ensemble.stop_all().await;
+    let lines = Lines::of("replica", Level::INFO).gather();
+    let untold = || lines.with("sessions have their whole timeout again").len();
+    for last_try in [false, false, true] {
+        let untold_before = untold();
+        let mut ensemble = Ensemble::started(3, short_sessions).await;
+        let (lived, terms) = outlives(&mut ensemble, false).await;
+        ensemble.stop_all().await;
+        if lived.as_millis() < 3_900 {
+            break;
+        }
+        // On a busy machine, the successor may hear the session's age too late, or a second
+        // election may follow. Only then may the session have its whole timeout again.
+        let excused = terms > 1 || untold() > untold_before;
+        assert!(excused && !last_try, "{lived:?} in {terms} terms");
+    }
     let mut ensemble = Ensemble::linked(3, short_sessions).await;
-    let lived = outlives(&mut ensemble, true).await;
+    let (lived, _) = outlives(&mut ensemble, true).await;
     assert!(lived.as_millis() >= 3_900, "{lived:?}");
     ensemble.stop_all().await;
 }

@@ -29,12 +29,6 @@ async fn backed_up(cluster: &mut Cluster, id: u64, dir: &tempfile::TempDir) -> P
     backup
 }
 
-/// The leader and the term that a node knows.
-async fn tenure(cluster: &Cluster, id: u64) -> (Option<u64>, u64) {
-    let status = until("the node answers", async || cluster.status(id).await).await;
-    (status.leader, status.term)
-}
-
 fn restored(cluster: &Cluster, id: u64, backup: &Path) {
     std::fs::remove_dir_all(cluster.data_dir(id)).unwrap();
     copy(backup, cluster.data_dir(id));
@@ -87,7 +81,7 @@ async fn a_follower_with_an_old_copy_of_its_data_stops() {
         let old = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
         write(&cluster, leader, first..first + 5).await;
         let backup = backed_up(&mut cluster, old, &dir).await;
-        let before = tenure(&cluster, leader).await;
+        let before = cluster.tenure(leader).await;
         write(&cluster, leader, first + 5..first + 25).await;
         cluster.catches_up(old, leader).await;
         cluster.kill(old);
@@ -95,7 +89,7 @@ async fn a_follower_with_an_old_copy_of_its_data_stops() {
         cluster.restart(old);
         let ended = until("the node ends, or another leader is elected", async || {
             let ended = cluster.ended(old).is_some();
-            (ended || tenure(&cluster, leader).await != before).then_some(ended)
+            (ended || cluster.tenure(leader).await != before).then_some(ended)
         })
         .await;
         if ended {

@@ -53,11 +53,10 @@ async fn crowd_at(endpoint: &str, listed: &Arc<AtomicUsize>) -> JoinSet<()> {
 }
 
 /// Writes to the leader while a crowd lists its locks. Returns the median of the numbers of lists
-/// in the time of one write; `None` if the term has changed.
+/// in the time of one write; `None` if another leader was elected.
 async fn lists_per_write(cluster: &Cluster) -> Option<usize> {
     let leader = cluster.leader().await;
-    let term = async || cluster.status(leader).await.map(|status| status.term);
-    let before = until("the leader answers", term).await;
+    let before = cluster.tenure(leader).await;
     let listed = Arc::<AtomicUsize>::default();
     let _crowd = crowd_at(cluster.endpoint(leader), &listed).await;
     until("the crowd is answered", async || (listed.load(Ordering::Relaxed) > 0).then_some(())).await;
@@ -70,7 +69,7 @@ async fn lists_per_write(cluster: &Cluster) -> Option<usize> {
         meanwhile.push(listed.load(Ordering::Relaxed) - count);
     }
     meanwhile.sort_unstable();
-    (until("the leader answers", term).await == before).then_some(meanwhile[WRITES / 2])
+    (cluster.tenure(leader).await == before).then_some(meanwhile[WRITES / 2])
 }
 
 #[tokio::test]

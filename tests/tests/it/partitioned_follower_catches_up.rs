@@ -30,7 +30,7 @@ async fn a_follower_that_was_cut_off_catches_up_and_disturbs_nobody() {
             let found: ZnodeInfo = client.send(read).await.unwrap().json();
             assert_eq!(found.data, Some(format!("data {n}")));
         }
-        if tenure(&cluster, leader).await == before {
+        if cluster.tenure(leader).await == before {
             return;
         }
     }
@@ -53,11 +53,5 @@ async fn cut_off(cluster: &Cluster, far: u64, leader: u64, round: u64) -> (Optio
     let read = Call::get(format!("/v1/znodes/r{round}-{}", WRITES - 1)).within(Duration::from_secs(90));
     let answer = cluster.client(far).send(read).await.unwrap();
     assert_eq!(answer.status, 503, "{answer:?}");
-    tenure(cluster, leader).await
-}
-
-/// The leader and the term that a node knows.
-async fn tenure(cluster: &Cluster, id: u64) -> (Option<u64>, u64) {
-    let status = until("the node answers", async || cluster.status(id).await).await;
-    (status.leader, status.term)
+    cluster.tenure(leader).await
 }

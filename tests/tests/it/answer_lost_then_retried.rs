@@ -26,11 +26,11 @@ impl Scene {
         self.proxy.set(Rule::LoseAnswers);
         let lost = Client::new(self.proxy.addr()).send(call.clone()).await;
         assert!(lost.is_err(), "the answer is lost: {lost:?}");
-        self.cluster.client(2).send(call).await.unwrap()
+        self.cluster.client(2).ask(call).await
     }
 
     async fn once(&self, call: Call) -> Answer {
-        self.cluster.client(3).send(call.session(&self.session)).await.unwrap()
+        self.cluster.client(3).ask(call.session(&self.session).once()).await
     }
 
     async fn queue(&self) -> LockQueue {
@@ -58,7 +58,7 @@ async fn a_retried_delete_says_done_and_leaves_a_newer_znode_alone() {
     assert!(Client::new(scene.proxy.addr()).send(delete.clone()).await.is_err());
     // Another client makes the znode anew before the retry, and the new znode must stay.
     assert_eq!(scene.once(Call::post("/v1/znodes/gone").body("new")).await.status, 201);
-    let deleted: Deletion = scene.cluster.client(2).send(delete).await.unwrap().json();
+    let deleted: Deletion = scene.cluster.client(2).ask(delete).await.json();
     assert!(deleted.zxid > 0);
     assert_eq!(scene.once(Call::get("/v1/znodes/gone")).await.status, 200);
 }
@@ -91,7 +91,7 @@ async fn a_retried_acquire_holds_once_and_a_retried_release_releases_once() {
 async fn a_client_that_hangs_up_leaves_no_ghost_in_the_queue() {
     let scene = Scene::set().await;
     let other = scene.cluster.client(2).open_session(60_000).await;
-    let held = scene.cluster.client(2).send(Call::post("/v1/locks/one?wait=5s").session(&other)).await.unwrap();
+    let held = scene.cluster.client(2).ask(Call::post("/v1/locks/one?wait=5s").session(&other).once()).await;
     assert_eq!(held.status, 200);
     let call = Call::post("/v1/locks/one?wait=60s").session(&scene.session).once();
     let mut waiter = scene.cluster.client(1);

@@ -423,16 +423,11 @@ async fn a_script_has_a_session_for_as_long_as_it_runs() {
     let opened: serde_json::Value = serde_json::from_str(&stderr).unwrap();
     assert!(code == 0 && opened["session"].is_u64() && opened["timeout_ms"] == 10_000, "{stderr}");
 
-    let mut lost = zlock(&cluster, &["session", "exec", "--session-timeout", "4s", "--", "sleep", "1000"]);
-    let mut lost = lost.stderr(Stdio::piped()).spawn().unwrap();
-    until("it has its session", async || {
-        let sessions = client.sessions().await.unwrap();
-        sessions
-            .iter()
-            .any(|session| session.label == "sleep 1000" || session.label == "zlock session exec")
-            .then_some(())
-    })
-    .await;
+    let script = ["sh", "-c", "echo runs; exec sleep 1000"];
+    let mut lost = zlock(&cluster, &[&["session", "exec", "--session-timeout", "4s", "--"][..], &script].concat());
+    let mut lost = lost.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(lost.stdout.take().unwrap());
+    tokio::task::spawn_blocking(move || stdout.read_line(&mut String::new())).await.unwrap().unwrap();
     let leader = cluster.leader().await;
     cluster.kill(leader);
     cluster.kill(leader % 3 + 1);

@@ -53,19 +53,20 @@ async fn orphans_of_the_command_that_have_ended_do_not_stay() {
 async fn with_warn_nothing_is_called_ended_that_goes_on() {
     let cluster = Cluster::start().await;
     let mut locked = Locked::start(&cluster, LONG, &["--on-loss", "warn"]).await;
-    kill(locked.watchdog, Signal::KILL);
-    assert_eq!(locked.exit().await, 121);
-    assert!(locked.runs());
-    let said_then = said(&mut locked);
-    assert!(said_then.contains("the command goes on") && !said_then.contains("was ended"), "{said_then}");
-
-    let mut locked = Locked::start(&cluster, LONG, &["--on-loss", "warn"]).await;
     done(&cluster, &["break", "l", "--yes"]).await;
     kill(locked.cli.id(), Signal::TERM);
     assert_eq!(locked.exit().await, 143);
     let said_then = said(&mut locked);
     assert!(said_then.contains("/l was lost before the command had ended"), "{said_then}");
     assert!(!said_then.contains("but not the lock"), "{said_then}");
+
+    // This lock may stay held until its session expires, if the release is late.
+    let mut locked = Locked::start(&cluster, LONG, &["--on-loss", "warn"]).await;
+    kill(locked.watchdog, Signal::KILL);
+    assert_eq!(locked.exit().await, 121);
+    assert!(locked.runs());
+    let said_then = said(&mut locked);
+    assert!(said_then.contains("the command goes on") && !said_then.contains("was ended"), "{said_then}");
 }
 
 #[tokio::test]

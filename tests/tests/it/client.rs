@@ -2,6 +2,7 @@
 //! cut off.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -171,8 +172,11 @@ async fn a_client_that_is_cut_off_knows_that_its_lock_is_lost_before_another_is_
     let mut events = one.session_events();
     let guard = one.lock("/l").acquire().await.unwrap();
     assert_eq!(events.next().await.unwrap().state, SessionState::Connected);
+    let guard = Arc::new(guard);
+    let first = Arc::clone(&guard);
     let granted = tokio::spawn(async move {
         let guard = two.lock("/l").acquire().await.unwrap();
+        assert!(!first.is_safe(), "two clients hold the lock");
         (Instant::now(), guard, two)
     });
     queue_becomes(&client(cluster.endpoints(), LONG), "/l", (1, 1)).await;
@@ -191,12 +195,12 @@ async fn a_client_that_is_cut_off_knows_that_its_lock_is_lost_before_another_is_
     }
     assert_eq!(told[told.len() - 2], SessionState::Suspended, "{told:?}");
     let (granted, next, _two) = granted.await.unwrap();
-    assert!(lost <= granted, "lost {} ms after the grant", lost.duration_since(granted).as_millis());
     assert!(next.fencing_token() > guard.fencing_token());
     eprintln!("another was granted {} ms after the loss", granted.duration_since(lost).as_millis());
 
     // The next call opens another session.
     proxies.iter().for_each(|proxy| proxy.set(Rule::Pass));
+    let guard = Arc::into_inner(guard).unwrap();
     assert!(guard.release().await.is_err(), "there is nothing to release");
     let again = one.lock("/other").acquire().await.unwrap();
     assert!(again.is_safe());
@@ -279,7 +283,9 @@ async fn a_guard_hears_that_it_shall_give_up_and_that_it_was_taken_away() {
     assert_eq!(error.code(), Some(ProblemType::TicketGone), "{error}");
 
     let guard = one.lock("/l").acquire().await.unwrap();
-    let (asked, revoked) = tokio::join!(guard.revoked(), two.revoke("/l", Some(Duration::from_millis(100))));
+    // The deadline is long enough that the client hears of the request before the lock is gone.
+    let both = async { tokio::join!(guard.revoked(), two.revoke("/l", Some(Duration::from_secs(3)))) };
+    let (asked, revoked) = tokio::time::timeout(LONG, both).await.expect("it hears who asks");
     assert_eq!((asked.session, revoked.is_ok()), (Some(two.session_id().await.unwrap()), true));
     let Loss::Revoked { by: Some(by) } = guard.lost().await else { panic!("the past of the lock tells who asked") };
     assert_eq!((by.session, by.client.unwrap().pid), (asked.session, Some(std::process::id())));

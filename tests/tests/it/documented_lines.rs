@@ -12,6 +12,9 @@ use crate::harness::{CLUSTER_ID, Call, Cluster, until};
 /// Line printed behind the output of each [`Block`], to tell the outputs apart.
 const MARK: &str = "~~~ end of block ~~~";
 
+/// Part of a page's answer that the cluster gives only while all members are well.
+const HEALTHY: &str = "\"healthy\":true";
+
 /// Shell lines of a page, and the answer shown behind them.
 struct Block {
     line: usize,
@@ -73,6 +76,11 @@ async fn run(blocks: &[Block]) -> Vec<String> {
     let mut shell = shell().spawn().expect("bash");
     let mut lines = String::new();
     for block in blocks {
+        // On a busy machine a member may be silent for so long that it counts as unreachable.
+        if block.shown.as_ref().is_some_and(|shown| shown.contains(HEALTHY)) {
+            let healthy = format!("curl -s $H/v1/cluster/health | grep -q '{HEALTHY}'");
+            lines.push_str(&format!("for n in $(seq 300); do {healthy} && break; sleep 0.1; done\n"));
+        }
         lines.push_str(&format!("{}printf '\\n%s\\n' '{MARK}'\n", block.shell));
     }
     shell.stdin.take().unwrap().write_all(lines.as_bytes()).await.unwrap();

@@ -14,7 +14,7 @@ const WATCHES: u64 = 1;
 async fn watches(cluster: &Cluster) -> u64 {
     let mut watches = 0;
     for id in cluster.ids() {
-        watches += cluster.status(id).await.unwrap().watches;
+        watches += until("the node answers", async || cluster.status(id).await).await.watches;
     }
     watches
 }
@@ -25,17 +25,16 @@ async fn a_release_wakes_one_of_a_thousand_waiters() {
     let mut client = cluster.client(1);
     let session = client.open_session(120_000).await;
     let acquire = |owner: String, wait| {
-        Call::post(format!("/v1/locks/herd?keep=true&wait={wait}&owner={owner}")).session(&session)
+        Call::post(format!("/v1/locks/herd?keep=true&wait={wait}&owner={owner}")).session(&session).once()
     };
-    let first: Ticket = client.send(acquire("first".into(), "5s")).await.unwrap().json();
+    let first: Ticket = client.ask(acquire("first".into(), "5s")).await.json();
     let Ticket::Held { ticket: first, .. } = first else { panic!("the lock is free") };
 
     let answered = Arc::new(AtomicU64::new(0));
     let mut tickets = Vec::new();
     let mut polls = Vec::new();
     for n in 0..WAITERS {
-        let Ticket::Waiting { ticket, position, .. } = client.send(acquire(format!("w{n}"), "0")).await.unwrap().json()
-        else {
+        let Ticket::Waiting { ticket, position, .. } = client.ask(acquire(format!("w{n}"), "0")).await.json() else {
             panic!("two holders")
         };
         assert_eq!(u64::from(position), n + 1);
@@ -53,8 +52,8 @@ async fn a_release_wakes_one_of_a_thousand_waiters() {
 
     let mut before = first;
     for n in 0..3 {
-        let release = Call::delete(format!("/v1/tickets{before}")).session(&session);
-        assert_eq!(client.send(release).await.unwrap().status, 200);
+        let release = Call::delete(format!("/v1/tickets{before}")).session(&session).once();
+        assert_eq!(client.ask(release).await.status, 200);
         let granted = n + 1;
         until("the next one is woken", async || (answered.load(Ordering::SeqCst) >= granted).then_some(())).await;
         let next = &mut polls[usize::try_from(n).unwrap()];

@@ -9,12 +9,12 @@ use crate::harness::{Call, Cluster, Session, until};
 const TIMEOUT_MS: u64 = 4_000;
 
 async fn holders(cluster: &Cluster, id: u64) -> Vec<u64> {
-    let queue: LockQueue = cluster.client(id).send(Call::get("/v1/locks/one")).await.unwrap().json();
+    let queue: LockQueue = cluster.client(id).ask(Call::get("/v1/locks/one")).await.json();
     queue.holders.iter().map(|holder| holder.session.unwrap()).collect()
 }
 
 async fn lives(cluster: &Cluster, id: u64, session: &Session) -> bool {
-    let answer = cluster.client(id).send(Call::get(format!("/v1/sessions/{}", session.id))).await.unwrap();
+    let answer = cluster.client(id).ask(Call::get(format!("/v1/sessions/{}", session.id))).await;
     assert!(matches!(answer.status, 200 | 410), "{answer:?}");
     answer.status == 200
 }
@@ -41,10 +41,9 @@ async fn sessions_that_keep_heartbeating_outlive_a_paused_leader() {
     let silent = client.open_session(TIMEOUT_MS).await;
     let _kept = (holder.keep_alive(endpoints.clone()), waiter.keep_alive(endpoints));
 
-    let held: Ticket = client.send(Call::post("/v1/locks/one?wait=5s").session(&holder)).await.unwrap().json();
+    let held: Ticket = client.ask(Call::post("/v1/locks/one?wait=5s").session(&holder).once()).await.json();
     let Ticket::Held { fencing_token, .. } = held else { panic!("the lock is free") };
-    let queued: Ticket =
-        client.send(Call::post("/v1/locks/one?wait=0&keep=true").session(&waiter)).await.unwrap().json();
+    let queued: Ticket = client.ask(Call::post("/v1/locks/one?wait=0&keep=true").session(&waiter).once()).await.json();
     let Ticket::Waiting { ticket: waiting, .. } = queued else { panic!("two holders") };
 
     cluster.pause(leader);
@@ -63,7 +62,7 @@ async fn sessions_that_keep_heartbeating_outlive_a_paused_leader() {
         assert!(lives(&cluster, id, &waiter).await, "node {id} has lost the waiter's session");
     }
     let check = Call::get(format!("/v1/fence?path=/one&fencing_token={fencing_token}"));
-    assert_eq!(cluster.client(leader).send(check).await.unwrap().status, 204);
-    let ticket = cluster.client(leader).send(Call::get(format!("/v1/tickets{waiting}?wait=0"))).await.unwrap();
+    assert_eq!(cluster.client(leader).ask(check).await.status, 204);
+    let ticket = cluster.client(leader).ask(Call::get(format!("/v1/tickets{waiting}?wait=0"))).await;
     assert!(matches!(ticket.json(), Ticket::Waiting { position: 1, .. }), "{ticket:?}");
 }

@@ -96,10 +96,10 @@ async fn force(reader: &mut Reader, cluster: &Cluster, leader: u64) {
     reader.turn_the_page(cluster);
     let mut client = cluster.client(leader);
     let (holder, thief) = (client.open_session(60_000).await, client.open_session(60_000).await);
-    let held = client.send(Call::post("/v1/locks/l?wait=5s").session(&holder).once()).await.unwrap();
+    let held = client.ask(Call::post("/v1/locks/l?wait=5s").session(&holder).once()).await;
     let Ticket::Held { ticket, .. } = held.json() else { panic!("the lock is free") };
-    let delete = Call::delete(format!("/v1/znodes{ticket}")).session(&thief);
-    assert_eq!(client.send(delete).await.unwrap().status, 200);
+    let delete = Call::delete(format!("/v1/znodes{ticket}")).session(&thief).once();
+    assert_eq!(client.ask(delete).await.status, 200);
     let fields = [
         is("ticket", ticket),
         is("session", holder.id),
@@ -271,7 +271,7 @@ async fn a_node_with_the_data_of_another_cluster_of_the_same_name_is_turned_away
     let line = reader.tells(&cluster, 3, refused, &[]).await;
     assert!(line.contains("was turned away, with versions (4, 4) and levels (1, "), "{line}");
     // The other two go on, and node 3 serves no client.
-    assert_eq!(cluster.client(1).send(Call::post("/v1/znodes/a")).await.unwrap().status, 201);
+    cluster.client(1).create("/v1/znodes/a", "").await;
     let stranger = cluster.client(3).send(Call::get("/readyz")).await.unwrap();
     assert_eq!(stranger.status, 503);
 }

@@ -18,10 +18,10 @@ async fn one_node_leads_all_count_alike_and_one_that_comes_back_counts_anew() {
     let leader = cluster.leader().await;
     let follower = cluster.ids().into_iter().find(|id| *id != leader).unwrap();
     let mut client = cluster.client(follower);
-    let (lasting, silent) = (client.open_session(60_000).await, client.open_session(2_000).await);
+    let (lasting, silent) = (client.open_session(60_000).await, client.open_session(5_000).await);
     for session in [&silent, &lasting] {
         let acquire = Call::post("/v1/locks/l?keep").session(session).once();
-        assert!(matches!(client.send(acquire).await.unwrap().status, 200 | 202));
+        assert!(matches!(client.ask(acquire).await.status, 200 | 202));
     }
     until("every node has seen the expiry", async || {
         for id in cluster.ids() {

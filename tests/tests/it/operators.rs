@@ -49,20 +49,20 @@ async fn a_leader_that_is_drained_by_its_socket_gives_leadership_away_and_serves
         serde_json::from_str(&done(&cluster, &["drain", "--admin-socket", path, "--json"]).await).unwrap();
     assert_eq!((drained.node_id, drained.draining), (leader, true));
     let others: Vec<u64> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
-    let next = cluster.leader_among(&others).await;
+    cluster.leader_among(&others).await;
     // The others may agree on the next leader before its first heartbeat comes to the drained node,
     // which until then says that it hears no leader.
     let hears = |told: &String| told.contains("[+]quorum ok\n");
     let told = until("it hears the next leader", async || not_ready(&cluster, leader).await.filter(hears)).await;
     assert!(told.contains("[-]drain failed: an operator has drained the node\n"), "{told}");
     cluster.client(leader).create("/v1/znodes/by-the-drained-one", "").await;
-    assert_eq!(cluster.leader().await, next);
+    until("the drained one does not lead", async || (cluster.leader().await != leader).then_some(())).await;
 
     assert_eq!(
         done(&cluster, &["drain", "--admin-socket", path, "--undo"]).await,
         format!("node {leader} is drained no more\n")
     );
-    assert_eq!(not_ready(&cluster, leader).await, None);
+    until("it is ready again", async || not_ready(&cluster, leader).await.is_none().then_some(())).await;
     // The socket serves all routes, and the Rust client can use it, too.
     let client = Client::builder([format!("unix:{path}")]).build().unwrap();
     client.create("/by-the-socket", "").await.unwrap();
@@ -104,7 +104,7 @@ async fn a_command_in_a_session_connects_as_zlock_itself() {
 
 #[tokio::test]
 async fn a_node_that_stops_after_a_delay_is_not_ready_meanwhile_and_its_socket_goes_with_it() {
-    let mut cluster = cluster(1, "node.drain_delay = \"2s\"").await;
+    let mut cluster = cluster(1, "node.drain_delay = \"6s\"").await;
     let path = socket(&cluster, 1);
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     // Another node cannot take the socket over.
@@ -129,7 +129,7 @@ async fn a_node_that_stops_after_a_delay_is_not_ready_meanwhile_and_its_socket_g
     assert!(!PathBuf::from(path).exists());
     let stopped = cluster.log(1).lines().rfind(|line| line.contains(": stopped ")).unwrap().to_owned();
     let took = stopped.split_once("took_ms=").unwrap().1.split(' ').next().unwrap().parse::<u64>().unwrap();
-    assert!(took >= 2_000, "{stopped}");
+    assert!(took >= 6_000, "{stopped}");
 }
 
 /// Lines of a node's log with this message.

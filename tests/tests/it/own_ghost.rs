@@ -49,20 +49,20 @@ async fn a_retry_without_a_key_does_not_wait_for_its_ghost_on_a_dead_node() {
     cluster.kill(dies);
     waiting.await.unwrap().expect_err("its node is dead");
 
-    let ghost = queue(&cluster, lives).await.unwrap().waiters[0].ticket.clone();
+    let ghost = until("the queue is shown", async || queue(&cluster, lives).await).await.waiters[0].ticket.clone();
     for query in ["", "?wait=30s"] {
         let refused = tried(&cluster, lives, query, &waiter).await.expect_err("its own ghost is before it");
         assert_eq!(refused.type_uri, zlock_client::api::ProblemType::BlockedByOwnSession.uri());
         assert_eq!(refused.path.as_deref(), Some(&*ghost));
     }
     let delete = Call::delete(format!("/v1/tickets{ghost}")).session(&waiter).once();
-    assert_eq!(client.send(delete).await.unwrap().status, 200);
+    assert_eq!(client.ask(delete).await.status, 200);
     let again = tried(&cluster, lives, "?keep=true", &waiter).await.expect("a place in the queue");
     let Ticket::Waiting { position: 1, ticket, .. } = again else { panic!("it does not wait: {again:?}") };
     assert_ne!(ticket, ghost);
     let release = Call::delete(format!("/v1/tickets{held}")).session(&holder).once();
-    assert_eq!(client.send(release).await.unwrap().status, 200);
-    let next = client.send(Call::get(format!("/v1/tickets{ticket}?wait=30s")).session(&waiter)).await.unwrap();
+    assert_eq!(client.ask(release).await.status, 200);
+    let next = client.ask(Call::get(format!("/v1/tickets{ticket}?wait=30s")).session(&waiter)).await;
     let Ticket::Held { fencing_token: next, .. } = next.json() else { panic!("it is next") };
     assert!(next > fencing_token, "token {next} after {fencing_token}");
 }

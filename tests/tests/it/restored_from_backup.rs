@@ -14,12 +14,12 @@ use crate::cli::{run, zlock};
 use crate::harness::{Call, Cluster, Options, Session, until};
 
 /// Configuration lines: the operator is the super user `super:test`, and session timeouts are
-/// short.
+/// short, but long enough for the checks in the time after a restore in which no lock is granted.
 const SETTINGS: &str =
-    "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nlimits.session_timeout_max = \"6s\"";
+    "admin.super_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nlimits.session_timeout_max = \"15s\"";
 const LOCKS: [&str; 2] = ["orders", "invoices"];
 
-/// Starts a cluster, and waits until the limit of 6 s on session timeouts is in force. After a
+/// Starts a cluster, and waits until the limit of 15 s on session timeouts is in force. After a
 /// restore no lock is granted for the longest session timeout in the backup, so the limit keeps the
 /// test short.
 async fn cluster() -> Cluster {
@@ -27,7 +27,7 @@ async fn cluster() -> Cluster {
     until("no session is longer than the limit", async || {
         let session = cluster.client(1).open_session(60_000).await;
         cluster.client(1).send(Call::delete(format!("/v1/sessions/{}", session.id)).session(&session)).await.ok()?;
-        (session.timeout_ms == 6_000).then_some(())
+        (session.timeout_ms == 15_000).then_some(())
     })
     .await;
     cluster
@@ -95,7 +95,7 @@ async fn take_locks(cluster: &Cluster, memory: &mut Memory) {
 async fn open(cluster: &Cluster) -> Session {
     let ready = async || cluster.client(2).is_ready().await.then_some(());
     until("the node serves", ready).await;
-    cluster.client(2).open_session(6_000).await
+    cluster.client(2).open_session(15_000).await
 }
 
 /// Kills the nodes `ids`, moves their data to `old`, and starts them with new data from `seed`, the
@@ -125,7 +125,7 @@ fn zookeeper_lets_in(addr: &str) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut request = vec![0, 0, 0, 44];
     request.extend([0; 12]);
-    request.extend(6_000_u32.to_be_bytes());
+    request.extend(15_000_u32.to_be_bytes());
     request.extend([0; 8]);
     request.extend(16_u32.to_be_bytes());
     request.extend([0; 16]);

@@ -13,12 +13,12 @@ const WAITERS: usize = 12;
 async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
     let cluster = Cluster::start().await;
     let mut client = cluster.client(1);
-    let silent = client.open_session(2_000).await;
+    let silent = client.open_session(5_000).await;
     let waiter = client.open_session(60_000).await;
     let mut tokens = Vec::new();
     for lock in ["a", "b"] {
-        let call = Call::post(format!("/v1/locks/{lock}?wait=5s")).session(&silent);
-        let Ticket::Held { fencing_token, .. } = client.send(call).await.unwrap().json() else { panic!("it is free") };
+        let call = Call::post(format!("/v1/locks/{lock}?wait=5s")).session(&silent).once();
+        let Ticket::Held { fencing_token, .. } = client.ask(call).await.json() else { panic!("it is free") };
         tokens.push(fencing_token);
     }
     let granted = Arc::new(AtomicU64::new(0));
@@ -35,7 +35,7 @@ async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
     }
     until("both locks have a waiter as holder", async || {
         for (lock, token) in ["a", "b"].into_iter().zip(&tokens) {
-            let queue: LockQueue = client.send(Call::get(format!("/v1/locks/{lock}"))).await.unwrap().json();
+            let queue: LockQueue = client.ask(Call::get(format!("/v1/locks/{lock}"))).await.json();
             let holder = queue.holders.first()?;
             if holder.session != Some(waiter.id) || queue.waiters.len() != WAITERS / 2 - 1 {
                 return None;
@@ -50,7 +50,7 @@ async fn an_expiry_releases_every_lock_and_wakes_one_waiter_of_each() {
         cluster.client(id).create(&format!("/v1/znodes/later{id}"), "").await;
     }
     assert_eq!(granted.load(Ordering::SeqCst), 2, "one waiter of each lock");
-    let gone = client.send(Call::get(format!("/v1/sessions/{}", silent.id))).await.unwrap();
+    let gone = client.ask(Call::get(format!("/v1/sessions/{}", silent.id))).await;
     assert_eq!(gone.status, 410, "it is remembered how the session ended");
     let how = gone.problem().ended.map(|ended| serde_json::to_value(ended.how).unwrap());
     assert_eq!(how, Some("expired".into()));

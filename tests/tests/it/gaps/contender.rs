@@ -12,7 +12,7 @@ use zlock_client::api::Ticket;
 use crate::harness::{Answer, Call, Client, Pace, Session};
 
 /// Timeout of the clients' sessions.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(6);
 /// Time limit of a request that does not wait for the lock.
 const SOON: Duration = Duration::from_secs(1);
 /// Pause between two checks of a ZooKeeper client for events on its connection.

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use bytes::Bytes;
-use testkit::http::{self, Call};
-use testkit::until;
+use testkit::http::{self, Answer, Call};
+use testkit::{Pace, until};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use zlock_client::api::NewSession;
@@ -33,6 +33,19 @@ impl Client {
         Client(http::Client::new(endpoint))
     }
 
+    /// Sends a repeatable call until the node answers with its outcome: an election may interrupt
+    /// it.
+    pub(crate) async fn ask(&mut self, call: Call) -> Answer {
+        let mut pace = Pace::new("the node answers with an outcome");
+        loop {
+            pace.next().await;
+            let answer = self.send(call.clone()).await.expect("the node answers");
+            if !matches!(answer.status, 503 | 504) {
+                return answer;
+            }
+        }
+    }
+
     /// Creates a new znode, and retries while elections interrupt it: on a busy machine even a
     /// healthy leader may be replaced.
     pub(crate) async fn create(&mut self, path: &str, data: impl Into<Bytes>) {
@@ -52,12 +65,7 @@ impl Client {
     pub(crate) async fn open_session(&mut self, timeout_ms: u64) -> Session {
         let body = format!("{{\"timeout\":\"{timeout_ms}ms\",\"label\":\"test\"}}");
         let call = Call::post("/v1/sessions").header("content-type", "application/json").body(body);
-        let opened: NewSession = until("a session is open", async || {
-            let answer = self.send(call.clone()).await.expect("the node answers");
-            // The node may have lost its leader for a moment.
-            (!matches!(answer.status, 503 | 504)).then(|| answer.json())
-        })
-        .await;
+        let opened: NewSession = self.ask(call).await.json();
         Session { id: opened.session, key: opened.session_key, timeout_ms: u64::from(opened.timeout_ms) }
     }
 }

@@ -272,6 +272,12 @@ impl Cluster {
         self.client(id).cluster(SOON).await
     }
 
+    /// The leader and the term that a node knows.
+    pub(crate) async fn tenure(&self, id: u64) -> (Option<u64>, u64) {
+        let status = until("the node answers", async || self.status(id).await).await;
+        (status.leader, status.term)
+    }
+
     /// Starts a node that is no member yet, and waits until it listens.
     pub(crate) async fn start_joining(&mut self, id: u64) {
         self.restart(id);

@@ -115,6 +115,26 @@ pub(crate) async fn connect(connector: Connector, endpoints: &str) -> Client {
     until("the client is connected", async || connector.clone().connect(endpoints).await.ok()).await
 }
 
+/// Returns what two clients of two nodes see in a new scene. The first client watches. An election
+/// may cut it off, and some events of that time are lost: then both look again in another scene.
+pub(crate) async fn seen<T>(look: impl AsyncFn(&Client, &Client) -> T) -> T {
+    for _ in 0..3 {
+        let scene = Scene::set().await;
+        let (watching, writing) = (scene.client_of(1).await, scene.client_of(2).await);
+        let mut states = watching.state_watcher();
+        states.state();
+        let seen = tokio::select! {
+            biased;
+            _ = states.changed() => continue,
+            seen = look(&watching, &writing) => seen,
+        };
+        if states.changed().now_or_never().is_none() {
+            return seen;
+        }
+    }
+    panic!("each client that watched was cut off");
+}
+
 /// Waits for the event of a one-shot watch.
 pub(crate) async fn fired(watcher: OneshotWatcher) -> WatchedEvent {
     timeout(PATIENCE, watcher.changed()).await.expect("the watch fires")

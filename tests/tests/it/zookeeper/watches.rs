@@ -2,7 +2,7 @@
 
 use zookeeper_client::{AddWatchMode, EventType, WatchedEvent};
 
-use super::scene::{PERSISTENT, Scene, answered, create, delete, fired, next, set, stat, sync, told};
+use super::scene::{PERSISTENT, Scene, answered, create, delete, fired, next, seen, set, stat, sync, told};
 use crate::harness::until;
 
 fn kind_and_path(event: &WatchedEvent) -> (EventType, &str) {
@@ -11,25 +11,27 @@ fn kind_and_path(event: &WatchedEvent) -> (EventType, &str) {
 
 #[tokio::test]
 async fn a_watch_tells_of_the_first_change_and_its_zxid() {
-    let scene = Scene::set().await;
-    let (watching, writing) = (scene.client_of(1).await, scene.client_of(2).await);
-    let made = create(&watching, "/a", "", &PERSISTENT).await;
-    let (.., data) = answered("it is read", async || watching.get_and_watch_data("/a").await).await;
-    let (.., children) = answered("it is listed", async || watching.get_and_watch_children("/a").await).await;
-    let (nothing, absent) = answered("it is looked at", async || watching.check_and_watch_stat("/b").await).await;
-    assert_eq!(nothing, None);
+    let (events, expected) = seen(async |watching, writing| {
+        let made = create(watching, "/a", "", &PERSISTENT).await;
+        let (.., data) = answered("it is read", async || watching.get_and_watch_data("/a").await).await;
+        let (.., children) = answered("it is listed", async || watching.get_and_watch_children("/a").await).await;
+        let (nothing, absent) = answered("it is looked at", async || watching.check_and_watch_stat("/b").await).await;
+        assert_eq!(nothing, None);
 
-    sync(&writing).await;
-    set(&writing, "/a", "1", made.version).await;
-    let set = stat(&writing, "/a").await.unwrap();
-    let child = create(&writing, "/a/child", "", &PERSISTENT).await;
-    let other = create(&writing, "/b", "", &PERSISTENT).await;
-    let events = [fired(data).await, fired(children).await, fired(absent).await];
-    let expected = [
-        WatchedEvent::new(EventType::NodeDataChanged, "/a").with_zxid(set.mzxid),
-        WatchedEvent::new(EventType::NodeChildrenChanged, "/a").with_zxid(child.czxid),
-        WatchedEvent::new(EventType::NodeCreated, "/b").with_zxid(other.czxid),
-    ];
+        sync(writing).await;
+        set(writing, "/a", "1", made.version).await;
+        let set = stat(writing, "/a").await.unwrap();
+        let child = create(writing, "/a/child", "", &PERSISTENT).await;
+        let other = create(writing, "/b", "", &PERSISTENT).await;
+        let events = [fired(data).await, fired(children).await, fired(absent).await];
+        let expected = [
+            WatchedEvent::new(EventType::NodeDataChanged, "/a").with_zxid(set.mzxid),
+            WatchedEvent::new(EventType::NodeChildrenChanged, "/a").with_zxid(child.czxid),
+            WatchedEvent::new(EventType::NodeCreated, "/b").with_zxid(other.czxid),
+        ];
+        (events, expected)
+    })
+    .await;
     assert_eq!(events, expected);
 }
 
@@ -73,49 +75,43 @@ async fn an_event_comes_before_the_answer_that_shows_its_change() {
 
 #[tokio::test]
 async fn a_persistent_watch_tells_of_every_change_in_order() {
-    let scene = Scene::set().await;
-    let (watching, writing) = (scene.client_of(1).await, scene.client_of(2).await);
-    let mut watcher = answered("it is watched", async || watching.watch("/a", AddWatchMode::Persistent).await).await;
-    for round in 0..2 {
-        let version = create(&writing, "/a", "", &PERSISTENT).await.version;
-        set(&writing, "/a", "1", version).await;
-        set(&writing, "/a", "2", version + 1).await;
-        create(&writing, "/a/child", "", &PERSISTENT).await;
-        set(&writing, "/a/child", "not of the znode itself", 0).await;
-        delete(&writing, "/a/child").await;
-        delete(&writing, "/a").await;
-        let expected = [
-            EventType::NodeCreated,
-            EventType::NodeDataChanged,
-            EventType::NodeDataChanged,
-            EventType::NodeChildrenChanged,
-            EventType::NodeChildrenChanged,
-            EventType::NodeDeleted,
-        ];
-        let mut zxid = 0;
-        for (n, expected) in expected.into_iter().enumerate() {
-            let event = next(&mut watcher).await;
-            assert_eq!(kind_and_path(&event), (expected, "/a"), "round {round}, event {n}");
-            assert!(event.zxid > zxid, "round {round}, event {n}: {event:?} behind {zxid}");
-            zxid = event.zxid;
+    let expected = [
+        EventType::NodeCreated,
+        EventType::NodeDataChanged,
+        EventType::NodeDataChanged,
+        EventType::NodeChildrenChanged,
+        EventType::NodeChildrenChanged,
+        EventType::NodeDeleted,
+    ];
+    let events = seen(async |watching, writing| {
+        let mode = AddWatchMode::Persistent;
+        let mut watcher = answered("it is watched", async || watching.watch("/a", mode).await).await;
+        let mut events = Vec::new();
+        for _ in 0..2 {
+            let version = create(writing, "/a", "", &PERSISTENT).await.version;
+            set(writing, "/a", "1", version).await;
+            set(writing, "/a", "2", version + 1).await;
+            create(writing, "/a/child", "", &PERSISTENT).await;
+            set(writing, "/a/child", "not of the znode itself", 0).await;
+            delete(writing, "/a/child").await;
+            delete(writing, "/a").await;
+            for _ in expected {
+                events.push(next(&mut watcher).await);
+            }
         }
+        events
+    })
+    .await;
+    let mut zxid = 0;
+    for (n, (event, expected)) in events.iter().zip(expected.into_iter().cycle()).enumerate() {
+        assert_eq!(kind_and_path(event), (expected, "/a"), "event {n}");
+        assert!(event.zxid > zxid, "event {n}: {event:?} behind {zxid}");
+        zxid = event.zxid;
     }
 }
 
 #[tokio::test]
 async fn a_recursive_watch_tells_of_the_whole_subtree_in_order() {
-    let scene = Scene::set().await;
-    let (watching, writing) = (scene.client_of(1).await, scene.client_of(2).await);
-    let mode = AddWatchMode::PersistentRecursive;
-    let mut watcher = answered("it is watched", async || watching.watch("/a", mode).await).await;
-    create(&writing, "/a", "", &PERSISTENT).await;
-    create(&writing, "/ab", "no child of it", &PERSISTENT).await;
-    let deep = create(&writing, "/a/b", "", &PERSISTENT).await;
-    create(&writing, "/a/b/c", "", &PERSISTENT).await;
-    set(&writing, "/a/b", "1", deep.version).await;
-    delete(&writing, "/a/b/c").await;
-    delete(&writing, "/a/b").await;
-    delete(&writing, "/a").await;
     let expected = [
         (EventType::NodeCreated, "/a"),
         (EventType::NodeCreated, "/a/b"),
@@ -125,7 +121,25 @@ async fn a_recursive_watch_tells_of_the_whole_subtree_in_order() {
         (EventType::NodeDeleted, "/a/b"),
         (EventType::NodeDeleted, "/a"),
     ];
-    for (n, expected) in expected.into_iter().enumerate() {
-        assert_eq!(kind_and_path(&next(&mut watcher).await), expected, "event {n}");
+    let events = seen(async |watching, writing| {
+        let mode = AddWatchMode::PersistentRecursive;
+        let mut watcher = answered("it is watched", async || watching.watch("/a", mode).await).await;
+        create(writing, "/a", "", &PERSISTENT).await;
+        create(writing, "/ab", "no child of it", &PERSISTENT).await;
+        let deep = create(writing, "/a/b", "", &PERSISTENT).await;
+        create(writing, "/a/b/c", "", &PERSISTENT).await;
+        set(writing, "/a/b", "1", deep.version).await;
+        delete(writing, "/a/b/c").await;
+        delete(writing, "/a/b").await;
+        delete(writing, "/a").await;
+        let mut events = Vec::new();
+        for _ in expected {
+            events.push(next(&mut watcher).await);
+        }
+        events
+    })
+    .await;
+    for (n, (event, expected)) in events.iter().zip(expected).enumerate() {
+        assert_eq!(kind_and_path(event), expected, "event {n}");
     }
 }

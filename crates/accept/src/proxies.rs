@@ -3,6 +3,7 @@
 //! The header precedes all other bytes of a connection, also a TLS handshake. A separate task reads
 //! it, so that a slow balancer does not delay other connections.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use ppp::v2::{Addresses, Command, Header};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
@@ -21,9 +23,9 @@ use crate::seldom::Seldom;
 
 /// Timeout for reading a PROXY header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest number of PROXY headers that are read at once. Further connections of balancers are
-/// closed.
-const READING_MAX: usize = 32;
+/// Largest number of PROXY headers that are read at once. For a further one, the connection is
+/// closed that has waited longest for its header.
+const READING_MAX: usize = 256;
 /// Length in bytes of the PROXY header's fixed part, which contains the length of the variable
 /// part.
 const PREFIX_BYTES: usize = 16;
@@ -34,10 +36,18 @@ const REST_BYTES_MAX: usize = 2_048;
 #[derive(Debug)]
 pub struct Proxies {
     from: Networks,
-    reading: Arc<Semaphore>,
+    reading: Arc<crate::Mutex<Reading>>,
     ready: mpsc::Sender<(Incoming, SocketAddr)>,
     next: Mutex<mpsc::Receiver<(Incoming, SocketAddr)>>,
     refused: Arc<Seldom>,
+}
+
+/// Tasks that read PROXY headers, by the order in which they began, each with the balancer's
+/// address.
+#[derive(Debug, Default)]
+struct Reading {
+    began: u64,
+    tasks: BTreeMap<u64, (AbortHandle, SocketAddr)>,
 }
 
 impl Default for Proxies {
@@ -51,8 +61,7 @@ impl Proxies {
     /// with a header.
     pub fn at(from: Networks) -> Proxies {
         let (ready, next) = mpsc::channel(READING_MAX);
-        let (reading, refused) = (Arc::new(Semaphore::new(READING_MAX)), Arc::default());
-        Proxies { from, reading, ready, next: Mutex::new(next), refused }
+        Proxies { from, reading: Arc::default(), ready, next: Mutex::new(next), refused: Arc::default() }
     }
 
     /// Tells whether the address is that of a balancer.
@@ -70,27 +79,35 @@ impl Proxies {
         }
     }
 
-    /// Starts a task that reads the header of a balancer's connection. The connection is closed if
-    /// too many headers are being read.
+    /// Starts a task that reads the header of a balancer's connection.
     pub(crate) fn read(&self, mut incoming: Incoming, proxy: SocketAddr) {
-        let Ok(place) = Arc::clone(&self.reading).try_acquire_owned() else {
-            return tell(&self.refused, proxy, "too many headers are being read");
-        };
-        let (ready, refused) = (self.ready.clone(), Arc::clone(&self.refused));
-        tokio::spawn(async move {
+        let mut reading = self.reading.lock();
+        if reading.tasks.len() >= READING_MAX
+            && let Some((_, (oldest, proxy))) = reading.tasks.pop_first()
+        {
+            oldest.abort();
+            tell(&self.refused, proxy, "too many connections wait for their headers");
+        }
+        reading.began += 1;
+        let number = reading.began;
+        let (ready, refused, all) = (self.ready.clone(), Arc::clone(&self.refused), Arc::clone(&self.reading));
+        let task = tokio::spawn(async move {
             let read = timeout(HEADER_TIMEOUT, read_header(incoming.stream_mut())).await;
+            // From here on, the connection is closed for no other one.
+            all.lock().tasks.remove(&number);
             match read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok(client) => {
                     if let Some(client) = client {
                         incoming.comes_from(client);
                     }
-                    // A failed send is ignored: the server has stopped.
-                    let _ = ready.send((incoming, client.unwrap_or(proxy))).await;
+                    if ready.try_send((incoming, client.unwrap_or(proxy))).is_err() {
+                        tell(&refused, proxy, "too many connections wait for the server");
+                    }
                 }
                 Err(error) => tell(&refused, proxy, &error.to_string()),
             }
-            drop(place);
         });
+        reading.tasks.insert(number, (task.abort_handle(), proxy));
     }
 }
 

@@ -42,6 +42,28 @@ async fn a_balancer_says_where_a_connection_comes_from() {
     assert_eq!((addr.ip(), incoming.is_on_loopback()), (IpAddr::from([127, 0, 0, 1]), true));
 }
 
+/// Some balancers send the header only with the client's first bytes, so clients can keep them
+/// waiting.
+#[tokio::test]
+async fn connections_without_a_header_shut_out_no_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let proxies = Proxies::at("127.0.0.1".parse().unwrap());
+    let listeners = Listeners { proxies, ..Listeners::from(listener) };
+    let connecting = async {
+        let mut silent = Vec::new();
+        for _ in 0..300 {
+            silent.push(TcpStream::connect(to).await.unwrap());
+        }
+        let mut client = TcpStream::connect(to).await.unwrap();
+        client.write_all(&header(Command::Proxy, CLIENT)).await.unwrap();
+        (silent, client)
+    };
+    let (accepted, (mut silent, _client)) = tokio::join!(listeners.accept(), connecting);
+    assert_eq!(accepted.unwrap().1, SocketAddr::from((CLIENT, 40_000)));
+    assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0, "the oldest one is closed");
+}
+
 #[tokio::test]
 async fn other_clients_have_no_header() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use replica::{Bound, EventsError, WaitEnd};
 use zlock_client::api::{Contender, End, EndedSession, Outcome, ProblemType, WaitsFor};
 use znode::lock::TICKET_NAME_BYTES_MAX;
-use znode::{LockMode, Refusal, State, ZPath, Zxid};
+use znode::{Identity, LockMode, Refusal, State, ZPath, Zxid};
 
 /// An error answer (`application/problem+json`). [`Problem::render`] makes the response once the
 /// zxid of the answer is known.
@@ -182,10 +182,13 @@ impl Problem {
         ))
     }
 
-    /// Adds the semaphore's number of permits to the problem of a refused acquire. Problems with
-    /// another cause are returned unchanged.
-    pub(crate) fn with_permits(self, state: &State, lock: &ZPath, mode: LockMode) -> Problem {
+    /// Adds the semaphore's number of permits to the problem of a refused acquire, if the request
+    /// may read the lock. Problems with another cause are returned unchanged.
+    pub(crate) fn with_permits(self, identities: &[Identity], state: &State, lock: &ZPath, mode: LockMode) -> Problem {
         let LockMode::Lease { permits, limit: asked } = mode else { return self };
+        if !state.may_read(lock, identities) {
+            return self;
+        }
         let settings = znode::lock::queue(state, lock, 0, 0).map(|queue| queue.settings).unwrap_or_default();
         match settings.limit {
             None if self.is(znode::Error::PermitsMaxDiffers) && settings.managed => {

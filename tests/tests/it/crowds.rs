@@ -52,8 +52,9 @@ async fn crowd_at(endpoint: &str, listed: &Arc<AtomicUsize>) -> JoinSet<()> {
     crowd
 }
 
-/// Writes to the leader while a crowd lists its locks. Returns the median of the numbers of lists
-/// in the time of one write; `None` if another leader was elected.
+/// Writes to the leader while a crowd lists its locks. Returns the largest number of lists in the
+/// time of one write, without the quarter of the writes that took longest, because a busy disk
+/// stalls now and then. Returns `None` if another leader was elected.
 async fn lists_per_write(cluster: &Cluster) -> Option<usize> {
     let leader = cluster.leader().await;
     let before = cluster.tenure(leader).await;
@@ -69,7 +70,7 @@ async fn lists_per_write(cluster: &Cluster) -> Option<usize> {
         meanwhile.push(listed.load(Ordering::Relaxed) - count);
     }
     meanwhile.sort_unstable();
-    (cluster.tenure(leader).await == before).then_some(meanwhile[WRITES / 2])
+    (cluster.tenure(leader).await == before).then_some(meanwhile[WRITES * 3 / 4 - 1])
 }
 
 #[tokio::test]
@@ -83,8 +84,8 @@ async fn many_connections_that_list_locks_depose_no_leader_and_keep_no_writer_wa
         let call = Call::post(format!("/v1/locks/listed/{number}")).session(&session.key);
         assert_eq!(writer.ask(call.once()).await.status, 200);
     }
-    // On a busy machine even a healthy leader may be replaced, but not in each of three rounds.
-    for _ in 0..3 {
+    // On a busy machine even a healthy leader may be replaced, but not in each of two rounds.
+    for _ in 0..2 {
         let Some(lists) = lists_per_write(&cluster).await else { continue };
         assert!(lists < CROWD / 2, "a write waited for {lists} lists");
         return;

@@ -119,25 +119,18 @@ impl ClaimAnswer for MultiTicket {
 }
 
 impl Claim {
-    /// Claims a lock if it is granted at once. Otherwise returns `None`, and no ticket is left in
-    /// the queue. The request `acquire` must not ask the node to wait; `lock_delay` is the
-    /// lock-delay in this request.
+    /// Claims a simple lock if it is free. Otherwise returns `None`.
     ///
     /// # Errors
     /// As [`Claim::enter`].
-    pub(crate) async fn take<A: ClaimAnswer>(
-        client: &Client,
-        acquire: Call,
-        kind: Kind,
-        lock_delay: Option<Duration>,
-    ) -> Result<Option<(Claim, A::Grant)>, Error> {
-        match Claim::enter::<A>(client, acquire, kind, lock_delay).await {
+    pub(crate) async fn take(client: &Client, acquire: Call) -> Result<Option<(Claim, Grant)>, Error> {
+        match Claim::enter::<Ticket>(client, acquire, Kind::Simple, None).await {
             Ok((claim, Some(grant))) => Ok(Some((claim, grant))),
-            Ok((_, None)) => Err(Error::unknown("a try was queued")),
-            Err(error) => match (error.code(), kind) {
-                // An earlier sending of this try may have taken the simple lock, and the lock may
-                // have been lost since.
-                (Some(ProblemType::NotAcquired), _) | (Some(ProblemType::TicketGone), Kind::Simple) => Ok(None),
+            Ok((_, None)) => Err(Error::unknown("a simple lock has no queue, and the answer is that the client waits")),
+            Err(error) => match error.code() {
+                // An earlier sending of this try may have taken the lock, and the lock may have
+                // been lost since.
+                Some(ProblemType::NotAcquired | ProblemType::TicketGone) => Ok(None),
                 _ => Err(error),
             },
         }

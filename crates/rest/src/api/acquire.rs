@@ -158,7 +158,7 @@ pub(crate) async fn enter(mut call: Call, route: &str, mode: Option<LockMode>) -
         let problem = if is_upgrade { problem } else { problem.of_used_key() };
         let state = call.door.replica.state();
         let problem = problem.naming(&state, &wish.texts);
-        wish.mode.map_or(problem.clone(), |mode| problem.with_permits(&state, &path, mode))
+        wish.mode.map_or(problem.clone(), |mode| problem.with_permits(&call.identities, &state, &path, mode))
     };
     let (ticket, grant) = entered.map_err(refused)?;
     let _waiting = if grant.is_none() { call.waits() } else { None };

@@ -58,16 +58,13 @@ pub(crate) async fn save(mut call: Call) -> Answer {
     let manifest = manifest.ok_or_else(|| Problem::unavailable("the cluster is being founded", 1_000))?;
     let zxid = state.last_zxid();
     let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
-    let last = Arc::clone(&backups.last);
     let work = move || {
         replica::background::leave_the_processor();
         let mut out = Pieces { pieces: pieces.clone(), piece: Vec::with_capacity(PIECE_BYTES) };
         match backup::write(&state, &manifest, &mut out) {
             Ok(written) => {
                 tracing::info!(zxid = manifest.zxid, bytes = written.bytes, "a backup was written");
-                let ended = LastBackup { at_seconds: now_ms() / 1_000, bytes: written.bytes };
-                *last.lock() = ended;
-                let _ = pieces.blocking_send(Piece::End);
+                let _ = pieces.blocking_send(Piece::End { bytes: written.bytes });
             }
             Err(error) => tracing::info!(%error, zxid = manifest.zxid, "a backup was given up"),
         }
@@ -78,7 +75,7 @@ pub(crate) async fn save(mut call: Call) -> Answer {
     };
     let thread = std::thread::Builder::new().name("zlock-backup".to_owned()).spawn(work);
     thread.map_err(|error| Problem::unavailable(format!("no thread for a backup: {error}"), 1_000))?;
-    let body = Body::new(Stream { waiting, ended: false });
+    let body = Body::new(Stream { waiting, last: Arc::clone(&backups.last), ended: false });
     let response = answer(StatusCode::OK, zxid, "application/octet-stream", body);
     Ok(with_header(response, CONTENT_DISPOSITION, format!("attachment; filename=\"{zxid}.zlock-backup\"")))
 }
@@ -91,9 +88,11 @@ fn now_ms() -> u64 {
 /// Item of the queue between the thread that writes the backup and the HTTP answer.
 enum Piece {
     Bytes(Bytes),
-    /// The end of the file. Without it, the answer is broken off, so that the client sees that the
-    /// file is incomplete.
-    End,
+    /// The end of the file, with its length. Without it, the answer is broken off, so that the
+    /// client sees that the file is incomplete.
+    End {
+        bytes: u64,
+    },
 }
 
 /// Writer that cuts the backup file into pieces for the HTTP answer, and waits while the queue of
@@ -132,6 +131,8 @@ impl Write for Pieces {
 /// Body of the HTTP answer: the pieces of the backup file, from the queue that [`Pieces`] fills.
 struct Stream {
     waiting: mpsc::Receiver<Piece>,
+    /// Set once the client has taken all pieces.
+    last: Arc<accept::Mutex<LastBackup>>,
     ended: bool,
 }
 
@@ -145,7 +146,8 @@ impl HttpBody for Stream {
         }
         self.waiting.poll_recv(cx).map(|piece| match piece {
             Some(Piece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
-            Some(Piece::End) => {
+            Some(Piece::End { bytes }) => {
+                *self.last.lock() = LastBackup { at_seconds: now_ms() / 1_000, bytes };
                 self.ended = true;
                 None
             }

@@ -97,7 +97,7 @@ pub(crate) async fn acquire(WithBody(mut call): WithBody) -> Answer {
         let state = call.door.replica.state();
         let problem = problem.of_used_key().naming(&state, &texts);
         match problem.op_index.and_then(|index| parts.get(index as usize)) {
-            Some((lock, mode)) => problem.with_permits(&state, lock, *mode),
+            Some((lock, mode)) => problem.with_permits(&call.identities, &state, lock, *mode),
             None => problem,
         }
     })?;

@@ -302,7 +302,7 @@ async fn a_head_that_is_far_too_large_is_cut_off() {
 #[tokio::test]
 async fn a_body_that_is_too_large_is_answered_while_it_comes() {
     let server = Server::start(RestConfig::default()).await;
-    let body = "x".repeat(2_000_000);
+    let body = "x".repeat(4_000_000);
     let request =
         format!("POST /v1/znodes/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut stream = server.send(&request).await;

@@ -10,7 +10,7 @@ use axum::http::Method;
 use replica::{Entrance, RequestEnd};
 use rest::RestConfig;
 
-use crate::node::{Node, text};
+use crate::node::{Node, PATIENCE, text};
 
 /// Value of each sample, by the sample's name with its labels.
 type Samples = BTreeMap<String, f64>;
@@ -254,6 +254,27 @@ async fn a_node_that_drains_is_serving_and_not_ready() {
     assert_eq!(shown().await, (1.0, 1.0));
     node.operate(Method::PUT, "/v1/admin/drain", "").await.expect(200);
     assert_eq!(shown().await, (0.0, 1.0));
+}
+
+/// The small state is in the queue of the answer before the client has taken a byte of it.
+#[tokio::test]
+async fn a_backup_that_its_client_does_not_take_is_none() {
+    let node = Node::start().await;
+    let (status, unread) = node.begin_as_operator("/v1/admin/backup").await;
+    assert_eq!(status, 200);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let next = loop {
+        match node.begin_as_operator("/v1/admin/backup").await {
+            // The first one is written.
+            (200, next) => break next,
+            (status, _) => assert!(status == 429 && tokio::time::Instant::now() < deadline, "{status}"),
+        }
+    };
+    drop((unread, next));
+    let last = "zlock_backup_last_success_timestamp_seconds";
+    assert_eq!(scrape(&node).await[last], 0.0);
+    node.operate(Method::GET, "/v1/admin/backup", "").await.expect(200);
+    assert!(scrape(&node).await[last] > 1e9);
 }
 
 #[tokio::test]

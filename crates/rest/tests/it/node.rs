@@ -151,6 +151,13 @@ impl Node {
         answer
     }
 
+    /// Sends an operator's GET. Returns the status, and the answer's body unread.
+    pub(crate) async fn begin_as_operator(&self, uri: &str) -> (u16, Body) {
+        let request = Request::get(uri).body(Body::empty()).unwrap();
+        let answer = self.operators.clone().oneshot(request).await.unwrap();
+        (answer.status().as_u16(), answer.into_body())
+    }
+
     pub(crate) async fn get(&self, uri: &str) -> Answer {
         self.call(Method::GET, uri, &[], b"").await
     }

@@ -296,6 +296,17 @@ async fn a_waiter_that_may_not_read_the_lock_is_not_told_who_is_before_it() {
     node.in_session(&second, Method::GET, &ticket).await.expect(200);
 }
 
+#[tokio::test]
+async fn who_may_not_read_a_semaphore_is_not_told_its_permits() {
+    let node = Node::start().await;
+    node.post("/v1/znodes/s?acl=world:anyone:c", "").await.expect(201);
+    let session = node.session().await;
+    node.acquire(&session, "/s?mode=semaphore&permits_max=37").await.expect(200);
+    let refused = node.acquire(&session, "/s?mode=semaphore&permits_max=4").await;
+    let refused = refused.expect_problem(409, "permits-max-differs");
+    assert!(!text(&refused, "detail").contains("37"), "{}", refused.body);
+}
+
 /// The Rust client relies on these answers to learn that it has lost a lock which it may not read.
 #[tokio::test]
 async fn a_holder_that_may_not_read_its_lock_is_told_of_its_loss() {

@@ -1,6 +1,6 @@
 //! The handshake: from a connection's first byte to its session.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ use crate::session::door::Door;
 /// Longest first packet in bytes. A ConnectRequest has 45 bytes, and somewhat more with a long
 /// password.
 const FIRST_PACKET_MAX: usize = 1_024;
+/// Bytes for which the opening or the resumption of a session counts as a write of its address.
+const SESSION_BYTES: usize = 1_024;
 /// Longest time for which a node waits to apply a zxid that a connecting client has already seen.
 const CATCH_UP: Duration = Duration::from_secs(2);
 /// Time for which a new session is proposed repeatedly while the node's queues are full.
@@ -175,7 +177,8 @@ async fn session(door: &Door, guest: Guest<'_>, request: &ConnectRequest) -> Res
         let credential = Some(Credential { session: named, secret_hash });
         Request { credential, ..Request::new(Op::AttachSession { connection, timeout_ms }) }
     };
-    let opened = propose_session(door, propose).await?;
+    let source = (!guest.place.is_exempt()).then(|| guest.addr.ip());
+    let opened = propose_session(door, source, propose).await?;
     let Reply::SessionOpened { session, timeout_ms } = opened else {
         return Err(NoSession::Unavailable("an open was not answered as one".into()));
     };
@@ -200,7 +203,10 @@ fn tell_ahead(door: &Door, addr: SocketAddr, session: SessionId, seen: Zxid) {
     }
 }
 
-async fn propose_session(door: &Door, request: Request) -> Result<Reply, NoSession> {
+/// Proposes the opening or the resumption of a session, as a write of the address `source`; `None`
+/// stands for an exempt address.
+async fn propose_session(door: &Door, source: Option<IpAddr>, request: Request) -> Result<Reply, NoSession> {
+    let _pass = door.windows.enter(source, SESSION_BYTES).await;
     let Ok(_place) = door.writes.acquire().await else {
         return Err(NoSession::Unavailable("the door closes".into()));
     };

@@ -48,7 +48,9 @@ fn in_words(upgrade: &Upgrade) -> String {
     let level = upgrade.level;
     match upgrade.next_level {
         Some(next) => {
-            format!("the cluster is at level {level}, and all members are ready for {next}: zlock upgrade finalize")
+            format!(
+                "the cluster is at level {level}, and all members are ready for {next}: zlock upgrade finalize {next}"
+            )
         }
         None if upgrade.members.iter().any(|member| member.level_max.is_some_and(|max| max > level)) => {
             format!("the cluster is at level {level}, and not all members are ready for the next")
@@ -71,7 +73,7 @@ mod tests {
             reachable: true,
         };
         let words = |next_level, members| in_words(&Upgrade { level: 1, next_level, members });
-        assert!(words(Some(2), vec![member(2)]).ends_with("ready for 2: zlock upgrade finalize"));
+        assert!(words(Some(2), vec![member(2)]).ends_with("ready for 2: zlock upgrade finalize 2"));
         assert!(words(None, vec![member(2), member(1)]).ends_with("not all members are ready for the next"));
         assert!(words(None, vec![member(1)]).ends_with("no member knows a higher one"));
     }

@@ -8,6 +8,7 @@ use crate::client::fake_node::fake_node;
 
 const SESSION: &str = r#"{"session":5,"session_key":"5.00","timeout_ms":60000,"safe_for_ms":58800}"#;
 const HELD: &str = r#"{"state":"held","ticket":"/l/_c_x-lock-0000000000","path":"/l","fencing_token":7,"holds":1,"safe_for_ms":58800}"#;
+const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","path":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;
 const ALL_HELD: &str = r#"{"state":"held","ticket":"t","locks":[],"holds":1,"safe_for_ms":58800}"#;
 
 /// Returns the answer of a node that grants every lock at once.
@@ -125,11 +126,27 @@ async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
     assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
 }
 
+// A node that withdraws a ticket forgets the key of its acquire. A copy of the acquire that arrives
+// later would then get the lock, and no guard would know of it. A release keeps the key.
+#[tokio::test]
+async fn a_try_that_fails_leaves_the_queue_by_a_release() {
+    let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
+        "POST /v1/sessions" => SESSION.to_owned(),
+        _ if request.starts_with("DELETE") => r#"{"holds":0,"zxid":8}"#.to_owned(),
+        _ => WAITING.to_owned(),
+    })
+    .await;
+    let client = Client::connect([addr]).await.unwrap();
+    assert!(client.lock("/l").try_acquire().await.unwrap().is_none());
+    let of_locks = |request: &String| !request.contains("/v1/sessions");
+    let sent: Vec<String> = std::iter::from_fn(|| requests.try_recv().ok()).filter(of_locks).collect();
+    assert_eq!(sent, ["POST /v1/locks/l?keep=true", "DELETE /v1/tickets/l/_c_x-lock-0000000001"]);
+}
+
 // A node that hangs during a long-poll would hide the grant, while heartbeats keep the session
 // alive. So one long-poll takes at most a third of the session's timeout: here 2 s of 6 s.
 #[tokio::test]
 async fn a_wait_for_a_grant_is_asked_again_within_the_timeout_of_its_session() {
-    const WAITING: &str = r#"{"state":"waiting","ticket":"/l/_c_x-lock-0000000001","path":"/l","position":1,"predecessor":"/l/_c_y-lock-0000000000"}"#;
     let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
         "POST /v1/sessions" => SESSION.replace("60000", "6000").replace("58800", "5880"),
         _ if request.starts_with("POST") => WAITING.to_owned(),

@@ -6,6 +6,7 @@
 //! So they are decided once, and all members start from the same seed.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use backup::{Decided, Manifest, Origin, Saved};
 use clap::{ArgMatches, Command};
@@ -15,7 +16,7 @@ use znode::{ClusterUuid, Founding, Restore, RestoreError, SessionId, State};
 use crate::cli::calendar;
 use crate::cli::failure::Failure;
 use crate::cli::new_file::{NewFile, failed};
-use crate::cli::options::{file, flag, number, option};
+use crate::cli::options::{file, flag, number, option, time};
 use crate::cli::output::now_ms;
 use crate::config::value::members;
 
@@ -23,6 +24,9 @@ use crate::config::value::members;
 /// writes a million log entries a second, its zxids stay below the base of a cluster that is
 /// founded later.
 const ZXIDS_A_MS: u64 = 1 << 10;
+
+/// Largest difference between the clock of this machine and those of the old cluster.
+const SKEW_MAX_MS: u64 = 60_000;
 
 /// Reason for which a seed file replaces no other file.
 const IS_THERE: &str =
@@ -34,6 +38,7 @@ pub(crate) fn with_options(command: Command) -> Command {
     let floor = "Fencing tokens also exceed this one; for a cluster whose clock may have been ahead";
     let no_grace = "Grants locks at once: only if no client of the old cluster can still hold a lock";
     let since = "Time when the last node of the old cluster stopped; shortens the grace, in which no lock is granted";
+    let longest = "Longest session timeout of the old cluster, if it was raised after the backup; lengthens the grace";
     command
         .arg(option("members", members::NAME, members_help))
         .arg(file("out", "SEED", "File to write, which must not exist"))
@@ -41,6 +46,7 @@ pub(crate) fn with_options(command: Command) -> Command {
         .arg(option("token-floor", "TOKEN", floor).value_parser(number::<u64>(0)))
         .arg(flag("no-grace", no_grace).conflicts_with("down-since"))
         .arg(option("down-since", "TIME", since).value_parser(calendar::parse))
+        .arg(time("session-timeout-max", longest).conflicts_with("no-grace"))
 }
 
 /// Result of writing a seed file (the data with which all members of a new cluster start).
@@ -64,8 +70,7 @@ pub(crate) fn write(mut state: State, cluster_id: &str, node_id: u64, matches: &
     let origin = Manifest::of(&state, cluster_id, saved(node_id, now_ms));
     let origin = origin.ok_or_else(|| Failure::refused("its cluster was never founded: there is nothing in it"))?;
     let grace_ms = grace_ms(&state, now_ms, matches)?;
-    let floor = matches.get_one::<u64>("token-floor").copied().unwrap_or(0);
-    let zxid_base = now_ms.saturating_mul(ZXIDS_A_MS).max(floor);
+    let zxid_base = zxid_base(&state, now_ms, matches.get_one::<u64>("token-floor").copied())?;
     let founding = Founding { uuid: ClusterUuid(replica::random_uuid()), zxid_base, group: 0 };
     state.restore(Restore { founding, time_ms: now_ms, grace_ms }).map_err(impossible)?;
     let contradicts = |why| Failure::refused(format!("the restored state contradicts itself: {why}"));
@@ -83,6 +88,19 @@ pub(crate) fn write(mut state: State, cluster_id: &str, node_id: u64, matches: &
     backup::write(&state, &manifest, &mut file).map_err(|error| failed(path, error))?;
     file.finish_new(path, IS_THERE)?;
     Ok(Sown { path: path.clone(), manifest, sessions_ended: origin.counts.sessions })
+}
+
+/// Returns the zxid base of the new cluster, above which fencing tokens begin: from the clock, and
+/// at least `floor`. Without a floor, the clock must not be behind the state.
+fn zxid_base(state: &State, now_ms: u64, floor: Option<u64>) -> Result<u64, Failure> {
+    if floor.is_none() && now_ms.saturating_add(SKEW_MAX_MS) < state.time_ms() {
+        let newest = calendar::show(state.time_ms());
+        return Err(Failure::refused(format!(
+            "fencing tokens could fall: the clock is behind the newest entry in the data, of {newest}; set the clock \
+             right, or give --token-floor with more than the largest token that was ever seen"
+        )));
+    }
+    Ok(now_ms.saturating_mul(ZXIDS_A_MS).max(floor.unwrap_or(0)))
 }
 
 fn members_of(matches: &ArgMatches) -> Result<Vec<Member>, Failure> {
@@ -103,17 +121,23 @@ fn kept(member: Member) -> backup::Member {
 
 /// Returns the grace period of the new cluster in milliseconds, in which no locks are granted.
 /// Clients of the old cluster may assume that they still hold locks, for at most the longest
-/// session timeout. A session of the backup may have a longer timeout than the limit permits now.
-/// So the grace period is the longest of these timeouts, minus the time since `--down-since`, when
-/// the old cluster stopped. With `--no-grace` it is 0.
+/// session timeout. A session of the backup may have a longer timeout than the limit permits now,
+/// and a later session the timeout in `--session-timeout-max`. So the grace period is the longest
+/// of these timeouts, minus the time since `--down-since`, when the old cluster stopped. With
+/// `--no-grace` it is 0.
 fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Failure> {
-    let whole = u64::from(longest_timeout_ms(state));
+    let later = matches.get_one::<Duration>("session-timeout-max").copied().unwrap_or_default();
+    let whole = u64::from(longest_timeout_ms(state)).max(u64::try_from(later.as_millis()).unwrap_or(u64::MAX));
     if matches.get_flag("no-grace") {
         return Ok(0);
     }
     match matches.get_one::<u64>("down-since") {
         None => Ok(whole),
         Some(since) if *since > now_ms => Err(Failure::usage("--down-since is in the future")),
+        Some(since) if since.saturating_add(SKEW_MAX_MS) < state.time_ms() => {
+            let newest = calendar::show(state.time_ms());
+            Err(Failure::usage(format!("--down-since is before {newest}, when the old cluster still worked")))
+        }
         Some(since) => Ok(whole.saturating_sub(now_ms - since)),
     }
 }
@@ -127,7 +151,9 @@ fn impossible(error: RestoreError) -> Failure {
     let what = match error {
         RestoreError::BaseTooLow { zxid, .. } => {
             format!(
-                "set the clock right, or give --token-floor with the largest token that was ever seen, at least {zxid}"
+                "set the clock right, or give --token-floor with more than the largest token that was ever seen, at \
+                 least {}",
+                zxid + 1
             )
         }
         RestoreError::BaseTooHigh(_) => "set the clock right, or give a smaller --token-floor".to_owned(),
@@ -152,6 +178,19 @@ mod tests {
     use znode::{ClientInfo, Limits, LogPosition, Op, Request, SecretHash, Term, Txn, Zxid};
 
     use super::*;
+
+    #[test]
+    fn a_clock_behind_the_data_needs_a_floor() {
+        let mut state = State::default();
+        let at = LogPosition { term: Term(1), zxid: Zxid(1) };
+        let txn = Txn { proven: false, time_ms: 900_000, request: Request::new(Op::SetLimits(Limits::default())) };
+        state.apply(at, txn).reply.unwrap();
+        let base = |now_ms, floor| zxid_base(&state, now_ms, floor).ok();
+        assert_eq!(base(839_999, None), None);
+        assert_eq!(base(839_999, Some(7)), Some(839_999 * 1_024));
+        assert_eq!(base(840_000, None), Some(840_000 * 1_024));
+        assert_eq!(base(840_000, Some(1 << 40)), Some(1 << 40));
+    }
 
     #[test]
     fn a_session_that_is_older_than_the_limit_counts_for_the_grace() {

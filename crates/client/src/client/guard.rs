@@ -140,9 +140,9 @@ impl Guard {
     /// client and the deadline. A client asks by [`crate::Client::revoke`], or by writing
     /// `__REVOKE__` (Curator) or `unlock` (ZooKeeper's recipes) into the lock node. The holder
     /// should reach a safe point, then release. At the deadline, if there is one, the lock is taken
-    /// away, which [`Guard::lost`] reports. Never returns if the lock is lost first, so await `lost`
-    /// beside it. Never returns for a simple lock (one znode without a queue), because clients
-    /// cannot ask for its release.
+    /// away, which [`Guard::lost`] reports. Never returns if the lock is lost first, so await
+    /// `lost` beside it. Never returns for a simple lock (one znode without a queue), because
+    /// clients cannot ask for its release.
     pub async fn revoked(&self) -> RevokeRequest {
         self.holding().revoked().await
     }

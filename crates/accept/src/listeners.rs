@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
+use tokio::task::yield_now;
 
 use crate::acceptor::Acceptor;
 use crate::incoming::Incoming;
@@ -35,13 +36,16 @@ impl Listeners {
     pub async fn accept(&self) -> io::Result<(Incoming, SocketAddr)> {
         loop {
             let (incoming, addr) = tokio::select! {
-                accepted = self.accept_any() => accepted?,
+                biased;
                 told = self.proxies.next() => return Ok(told),
+                accepted = self.accept_any() => accepted?,
             };
             if !self.proxies.contain(addr) {
                 return Ok((incoming, addr));
             }
             self.proxies.read(incoming, addr);
+            // Headers that have come are read before the next connection is accepted.
+            yield_now().await;
         }
     }
 

@@ -25,7 +25,7 @@ use crate::seldom::Seldom;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest number of PROXY headers that are read at once. For a further one, the connection is
 /// closed that has waited longest for its header.
-const READING_MAX: usize = 256;
+const READING_MAX: usize = 32;
 /// Length in bytes of the PROXY header's fixed part, which contains the length of the variable
 /// part.
 const PREFIX_BYTES: usize = 16;

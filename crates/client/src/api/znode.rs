@@ -171,9 +171,8 @@ pub enum EventKind {
     DataChanged,
     /// A child of the znode was created or deleted.
     ChildrenChanged,
-    /// The lock node became a holder of its lock. Sent for semaphores, for locks with the setting
-    /// `managed`, and for locks whose queue has or had a multi-lock. In other queues, the deletion
-    /// of the earlier lock node shows the grant. ZooKeeper has no such event.
+    /// The lock node of a session became a holder of its lock, after it had waited. ZooKeeper has
+    /// no such event.
     Granted,
 }
 

@@ -55,6 +55,9 @@ pub(crate) struct Call {
     /// Whether the call ends with `Refused` if the cluster has executed it, but has forgotten the
     /// result; with `Unknown` if false.
     pub(crate) tells_eviction: bool,
+    /// Whether the cluster forgets the idempotency key when it refuses the call, so that a copy
+    /// that arrives later is executed.
+    pub(crate) is_forgotten: bool,
 }
 
 impl Call {
@@ -69,6 +72,7 @@ impl Call {
             wait: Duration::ZERO,
             attempt_timeout: None,
             tells_eviction: false,
+            is_forgotten: false,
         }
     }
 
@@ -81,6 +85,21 @@ impl Call {
     /// repeated only after [`Call::key`] gave it an idempotency key.
     pub(crate) fn write(method: Method, target: String) -> Call {
         Call::new(method, target, Prefer::Leader, Repeat::OnlyIfUnsent)
+    }
+
+    /// Marks an acquire whose ticket leaves the queue when the lock is not granted at once.
+    pub(crate) fn forgotten(mut self) -> Call {
+        self.is_forgotten = true;
+        self
+    }
+
+    /// Turns such an acquire into one whose ticket stays in the queue until it is released. A
+    /// release leaves the idempotency key remembered.
+    pub(crate) fn kept(mut self) -> Call {
+        if std::mem::take(&mut self.is_forgotten) {
+            self.target.push_str(if self.target.contains('?') { "&keep=true" } else { "?keep=true" });
+        }
+        self
     }
 
     /// Returns the write that acquires a lock: a `POST` to `target`.

@@ -119,18 +119,25 @@ impl ClaimAnswer for MultiTicket {
 }
 
 impl Claim {
-    /// Claims a simple lock if it is free. Otherwise returns `None`.
+    /// Claims a lock if it is granted at once. Otherwise returns `None`, and no ticket is left in
+    /// the queue. The request `acquire` must not ask the node to wait; `lock_delay` is the
+    /// lock-delay in this request.
     ///
     /// # Errors
     /// As [`Claim::enter`].
-    pub(crate) async fn take(client: &Client, acquire: Call) -> Result<Option<(Claim, Grant)>, Error> {
-        match Claim::enter::<Ticket>(client, acquire, Kind::Simple, None).await {
+    pub(crate) async fn take<A: ClaimAnswer>(
+        client: &Client,
+        acquire: Call,
+        kind: Kind,
+        lock_delay: Option<Duration>,
+    ) -> Result<Option<(Claim, A::Grant)>, Error> {
+        match Claim::enter::<A>(client, acquire, kind, lock_delay).await {
             Ok((claim, Some(grant))) => Ok(Some((claim, grant))),
-            Ok((_, None)) => Err(Error::unknown("a simple lock has no queue, and the answer is that the client waits")),
-            Err(error) => match error.code() {
-                // An earlier sending of this try may have taken the lock, and the lock may have
-                // been lost since.
-                Some(ProblemType::NotAcquired | ProblemType::TicketGone) => Ok(None),
+            Ok((_, None)) => Err(Error::unknown("a try was queued")),
+            Err(error) => match (error.code(), kind) {
+                // An earlier sending of this try may have taken the simple lock, and the lock may
+                // have been lost since.
+                (Some(ProblemType::NotAcquired), _) | (Some(ProblemType::TicketGone), Kind::Simple) => Ok(None),
                 _ => Err(error),
             },
         }
@@ -469,7 +476,9 @@ impl Claim {
         let ticket = match &self.ticket {
             Some(ticket) => ticket.clone(),
             None => {
-                let enqueue = self.enqueue.clone().telling_eviction();
+                // The release then leaves the key of the acquire remembered, so that a copy that
+                // arrives later makes no ticket.
+                let enqueue = self.enqueue.clone().kept().telling_eviction();
                 let ticket = transport.send(&enqueue, self.client.deadline()).await?.json::<ClaimTicket>()?;
                 self.slot = None;
                 self.ticket.insert(ticket).clone()

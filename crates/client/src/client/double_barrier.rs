@@ -66,7 +66,8 @@ impl DistributedDoubleBarrier {
         loop {
             let Some((before, zxid)) = self.client.look(&self.path).await? else { return Err(self.gone()) };
             if self.client.exists(&self.ready()).await?.is_some() {
-                return Ok(());
+                // This member may have been removed, and others may have entered in its place.
+                return if self.client.exists(&self.own()).await?.is_some() { Ok(()) } else { Err(self.gone()) };
             }
             // The count may have included a znode `ready` that was deleted since. By now `ready`
             // does not exist, or all members have entered, so the children are counted again.

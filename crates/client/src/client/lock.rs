@@ -6,7 +6,7 @@ use crate::api::{LockQueue, Millis, ProblemType, Ticket};
 
 use crate::client::Client;
 use crate::client::call::{Call, FENCE, Target};
-use crate::client::claim::{Claim, without_end};
+use crate::client::claim::{Claim, Kind, without_end};
 use crate::client::clock::Moment;
 use crate::client::guard::Guard;
 use crate::{Error, Loss};
@@ -105,21 +105,22 @@ impl Lock {
     }
 
     /// Waits for the lock for at most `wait`. Returns `None` when the time was over first; this
-    /// client has then left the queue.
+    /// client has then left the queue. A `wait` of zero is a [`Lock::try_acquire`].
     ///
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard>, Error> {
-        self.queue_up(Some(Moment::now().after(wait))).await
+        if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
     }
 
-    /// Takes the lock if it is free. Returns `None` when the lock cannot be granted at once; this
-    /// client has then left the queue.
+    /// Takes the lock if it is free. Never queues. Returns `None` when the lock cannot be granted
+    /// at once.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        self.acquire_within(Duration::ZERO).await
+        let acquire = Call::acquire(self.target()?).forgotten();
+        Guard::of(Claim::take::<Ticket>(&self.client, acquire, Kind::Queue, self.lock_delay).await?, &self.path)
     }
 
     /// Waits for the lock, runs the work while the lock is held, and releases it. When the lock is
@@ -168,8 +169,7 @@ impl Lock {
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<Guard>, Error> {
         // With `keep`, the ticket stays in the queue when a long-poll ends, fails or moves to
-        // another node. Its release, also by a dropped claim, leaves the key of the acquire
-        // remembered, so that a late copy of the acquire makes no ticket.
+        // another node. A dropped claim withdraws the ticket.
         let acquire = Call::acquire(self.target()?.with("keep", true));
         Guard::of(Claim::wait::<Ticket>(&self.client, acquire, self.lock_delay, deadline).await?, &self.path)
     }

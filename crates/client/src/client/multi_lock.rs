@@ -10,7 +10,7 @@ use hyper::Method;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::{Claim, without_end};
+use crate::client::claim::{Claim, Kind, without_end};
 use crate::client::clock::Moment;
 use crate::client::holding::{Holding, while_held};
 use crate::{Error, Loss, WithError};
@@ -90,7 +90,7 @@ impl MultiLock {
     /// # Errors
     /// As [`MultiLock::acquire`].
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.queue_up(Some(Moment::now().after(wait))).await
+        if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
     }
 
     /// Takes all locks if all are free; returns `None` otherwise.
@@ -98,7 +98,9 @@ impl MultiLock {
     /// # Errors
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        self.acquire_within(Duration::ZERO).await
+        let taken = Claim::take::<MultiTicket>(&self.client, self.call(false).forgotten(), Kind::Queue, self.delay());
+        let taken = taken.await?;
+        MultiGuard::of(taken)
     }
 
     /// Waits for all locks, runs the work while they are held, and releases them, as
@@ -111,15 +113,15 @@ impl MultiLock {
     }
 
     async fn queue_up(&self, deadline: Option<Moment>) -> Result<Option<MultiGuard>, Error> {
-        MultiGuard::of(Claim::wait::<MultiTicket>(&self.client, self.call(), self.delay(), deadline).await?)
+        MultiGuard::of(Claim::wait::<MultiTicket>(&self.client, self.call(true), self.delay(), deadline).await?)
     }
 
     fn delay(&self) -> Option<Duration> {
         self.wish.lock_delay.map(|Millis(ms)| Duration::from_millis(ms))
     }
 
-    fn call(&self) -> Call {
-        let target = Target::route("/v1/multilocks").with("keep", true);
+    fn call(&self, keep: bool) -> Call {
+        let target = Target::route("/v1/multilocks").with_some("keep", keep.then_some(true));
         Call::write(Method::POST, target.finish()).json(&self.wish)
     }
 }

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use crate::api::{SimpleHolder, SimpleLock as View};
+use crate::api::{SimpleHolder, SimpleLock as View, Ticket};
 use hyper::Method;
 
 use crate::client::Client;
 use crate::client::call::{Call, Target};
-use crate::client::claim::{Claim, SIMPLE_LOCKS, without_end};
+use crate::client::claim::{Claim, Kind, SIMPLE_LOCKS, without_end};
 use crate::client::clock::Moment;
 use crate::{Error, Guard, WatchKind, WithError};
 
@@ -70,7 +70,7 @@ impl SimpleLock {
         let owner = self.owner.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
         let target = Target::path(SIMPLE_LOCKS, &self.path)?.with("owner", owner);
         let call = Call::write(Method::POST, target.finish());
-        Guard::of(Claim::take(&self.client, call).await?, &self.path)
+        Guard::of(Claim::take::<Ticket>(&self.client, call, Kind::Simple, None).await?, &self.path)
     }
 
     /// Waits for the lock, runs the work while it is held, and releases it, as

@@ -84,6 +84,12 @@ fn problem(addr: &str, reply: &Reply, call: &Call, maybe_done: bool) -> Verdict 
         (Outcome::Refused, Some(ProblemType::SessionExpired)) if maybe_done && call.is_keyed() => {
             Verdict::Refused(Error::Unknown { reason: reason() })
         }
+        // A copy of the earlier try may arrive later, and be executed.
+        (Outcome::Refused, Some(ProblemType::NotAcquired | ProblemType::Superseded))
+            if maybe_done && call.is_forgotten =>
+        {
+            Verdict::Refused(Error::Unknown { reason: reason() })
+        }
         (Outcome::Refused, _) => Verdict::Refused(Error::refused(problem)),
     }
 }
@@ -163,6 +169,10 @@ mod tests {
         let evicted = || says(ProblemType::RequestKeyEvicted, "refused");
         check(evicted(), Repeat::Safe, true, "refused, unknown");
         check_call(evicted(), &call(Repeat::Safe).telling_eviction(), true, "refused");
+        let not_acquired = || says(ProblemType::NotAcquired, "refused");
+        check_call(not_acquired(), &call(Repeat::Safe).forgotten(), true, "refused, unknown");
+        check_call(not_acquired(), &call(Repeat::Safe).forgotten(), false, "refused");
+        check(not_acquired(), Repeat::Safe, true, "refused");
         // The answer is the remembered one for the idempotency key: the lost try was refused as
         // well.
         check(says(ProblemType::BadVersion, "refused"), Repeat::Safe, true, "refused");

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse};
 use storage::codec::{EntryRecord, PayloadRecord};
@@ -47,7 +47,7 @@ pub(super) async fn take(server: &Arc<Server>, framed: FramedStream, from: u64) 
         server.consensus.leader_watch.note_end(from, Instant::now());
     }
     // Entries that have come in are still appended, although their answers do not reach the leader.
-    let _ = timeout(server.consensus.peer_timeout, under_way.for_each(|_| ready(()))).await;
+    let _ = timeout(server.consensus.peer_timeout, under_way.for_each(async |_| ())).await;
     ended
 }
 
@@ -87,19 +87,17 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
             () = &mut tenure, if !is_over => {}
             () = &mut idle, if framed.is_idle() => framed.hurry(),
             exchange = framed.exchange::<AppendFrame>(), if room && !is_over => match exchange {
-                Ok(Exchange::Message(frame)) if frame.sequence == sequence + 1 => {
+                Ok(Exchange::Message(mut frame)) if frame.sequence == sequence + 1 => {
                     let (ruling, committed) = (server.consensus.membership(), server.consensus.committed_membership());
-                    if !transitions.are_possible(&frame, &ruling, &committed) {
+                    let is_ahead = !transitions.are_possible(&frame, &ruling, &committed);
+                    if is_ahead {
                         let ruling = ruling.log_id().as_ref().map(|id| id.index);
-                        if !is_ahead(server, &frame, ruling).await {
+                        if !may_be_ahead(server, &frame, ruling).await {
                             let error = malformed("a membership that cannot follow the one before it".into());
                             return refuse_append(server, framed, sequence + 1, error).await;
                         }
                         continuity = Continuity::default();
-                        sequence += 1;
-                        let answer = AppendAnswer { sequence, result: AppendResult::Conflict };
-                        under_way.push_back(Box::pin(ready(Ok(FrameOutcome { answer, bytes: 0, idle: false }))));
-                        continue;
+                        (frame.leader_commit, frame.entries) = (None, Vec::new());
                     }
                     sequence += 1;
                     carries_entries |= !frame.entries.is_empty();
@@ -113,7 +111,8 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
                     let asked = look(&server.consensus, &server.bootstrap.gate, &mut continuity, &frame, at, first).await;
                     let came = Arrival { at, bytes: framed.record_bytes(), idle, asked };
                     bytes += came.bytes;
-                    under_way.push_back(Box::pin(append_one(server, frame, came)));
+                    let appended = append_one(server, frame, came);
+                    under_way.push_back(if is_ahead { Box::pin(conflict(appended)) } else { Box::pin(appended) });
                 }
                 Ok(Exchange::Flushed) => {}
                 Ok(Exchange::Closed) => return Ok(()),
@@ -129,14 +128,24 @@ async fn take_appends<'a>(server: &'a Server, mut framed: FramedStream, under_wa
 /// Tells whether a leader may have sent the frame although its membership cannot follow the
 /// memberships here: the entry before the frame is not in this log, or comes before the membership
 /// in force, whose index is `ruling` and which may be of an earlier leader. The leader must send
-/// earlier entries first.
-async fn is_ahead(server: &Server, frame: &AppendFrame, ruling: Option<u64>) -> bool {
+/// earlier entries first, so Raft gets the frame without its entries: it compares the votes.
+async fn may_be_ahead(server: &Server, frame: &AppendFrame, ruling: Option<u64>) -> bool {
     let consensus = &server.consensus;
     if consensus.disk_watch.stalls() || !server.bootstrap.gate.admits(frame.vote.term) {
         return false;
     }
     let Some(before) = frame.prev_log_id else { return false };
     ruling.is_some_and(|ruling| ruling > before.index) || !continuity::may_have(&consensus.raft, before).await
+}
+
+/// Answers a frame whose entries were left out: a leader that this node follows must begin with
+/// earlier entries.
+async fn conflict(appended: impl Future<Output = io::Result<FrameOutcome>>) -> io::Result<FrameOutcome> {
+    let mut outcome = appended.await?;
+    if outcome.answer.result.follows() {
+        outcome.answer.result = AppendResult::Conflict;
+    }
+    Ok(FrameOutcome { idle: false, ..outcome })
 }
 
 /// Ends a connection with `error`. If the reason is a frame that no correct leader sends, first

@@ -131,7 +131,7 @@ impl Write for Pieces {
 /// Body of the HTTP answer: the pieces of the backup file, from the queue that [`Pieces`] fills.
 struct Stream {
     waiting: mpsc::Receiver<Piece>,
-    /// Set once the client has taken all pieces.
+    /// Set once the connection has taken all pieces.
     last: Arc<accept::Mutex<LastBackup>>,
     ended: bool,
 }

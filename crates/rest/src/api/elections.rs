@@ -175,7 +175,7 @@ fn view(identities: &[Identity], state: &State, path: &ZPath) -> Result<Election
     Ok(Election {
         path: path.as_str().into(),
         candidates: contenders,
-        upto: format!("{}.{}", said.stat.czxid, said.stat.mzxid),
+        upto: format!("{}.{}", leader.token.0, said.stat.mzxid),
         leader: Some(Leader {
             ticket: said.path,
             session: leader.session.map(|session| session.0),

@@ -9,7 +9,7 @@ use jute::{Buffer, ConnectRequest, ConnectResponse, Frames, PASSWORD_BYTES, Reco
 use replica::{Bound, Consistency, Error};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 use znode::{ClientInfo, Credential, Op, Reply, Request, SessionId, Zxid};
 
@@ -21,8 +21,6 @@ use crate::session::door::Door;
 /// Longest first packet in bytes. A ConnectRequest has 45 bytes, and somewhat more with a long
 /// password.
 const FIRST_PACKET_MAX: usize = 1_024;
-/// Bytes for which the opening or the resumption of a session counts as a write of its address.
-const SESSION_BYTES: usize = 1_024;
 /// Longest time for which a node waits to apply a zxid that a connecting client has already seen.
 const CATCH_UP: Duration = Duration::from_secs(2);
 /// Time for which a new session is proposed repeatedly while the node's queues are full.
@@ -203,10 +201,12 @@ fn tell_ahead(door: &Door, addr: SocketAddr, session: SessionId, seen: Zxid) {
     }
 }
 
-/// Proposes the opening or the resumption of a session, as a write of the address `source`; `None`
+/// Proposes the opening or the resumption of a session of a client at the address `source`; `None`
 /// stands for an exempt address.
 async fn propose_session(door: &Door, source: Option<IpAddr>, request: Request) -> Result<Reply, NoSession> {
-    let _pass = door.windows.enter(source, SESSION_BYTES).await;
+    let Ok(_pass) = timeout(FULL_MAX, door.handshakes.enter(source, 1)).await else {
+        return Err(NoSession::Unavailable("too many sessions of its address are being opened or resumed".into()));
+    };
     let Ok(_place) = door.writes.acquire().await else {
         return Err(NoSession::Unavailable("the door closes".into()));
     };

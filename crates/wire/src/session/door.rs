@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use accept::{Mutex, Rates, Seldom, WriteWindows};
+use accept::{Mutex, Rates, Seldom, Windows, WriteWindows};
 use replica::{Readiness, Replica};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -22,6 +22,9 @@ use crate::request::reading_thread::LongReads;
 use crate::watch::hub::Hub;
 use crate::watch::watch_table::WatchLimits;
 
+/// Largest number of sessions that clients of one address open or resume at the same time.
+const HANDSHAKES_OF_ADDRESS_MAX: u32 = 512;
+
 /// State of the server for ZooKeeper clients, which all its connections share.
 pub(crate) struct Door {
     pub(crate) replica: Replica,
@@ -33,6 +36,8 @@ pub(crate) struct Door {
     /// Bounds on the concurrent writes of one address, and on the concurrent long writes of all
     /// addresses. Waiting writes pass in the order in which they came.
     pub(crate) windows: WriteWindows,
+    /// Bounds on the sessions that clients of one address open or resume at the same time.
+    pub(crate) handshakes: Arc<Windows>,
     pub(crate) incomplete_packets: IncompletePackets,
     pub(crate) session_rates: Rates,
     /// Count and bound of the bytes of answers and events that clients have not read.
@@ -93,6 +98,7 @@ impl Door {
             hub,
             writes,
             windows: WriteWindows::default(),
+            handshakes: Windows::new(HANDSHAKES_OF_ADDRESS_MAX),
             incomplete_packets,
             session_rates,
             unread,

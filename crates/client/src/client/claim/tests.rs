@@ -126,21 +126,38 @@ async fn a_grant_of_which_a_lost_session_hears_is_no_guard() {
     assert_eq!(acquired.unwrap_err().code(), Some(ProblemType::SessionExpired));
 }
 
-// A node that withdraws a ticket forgets the key of its acquire. A copy of the acquire that arrives
-// later would then get the lock, and no guard would know of it. A release keeps the key.
+// The node that refuses a try forgets its key. A copy of the try that arrives later would get the
+// lock, and no guard would know of it. A release keeps the key.
 #[tokio::test]
-async fn a_try_that_fails_leaves_the_queue_by_a_release() {
-    let (addr, mut requests) = fake_node(async |request: String| match request.as_str() {
-        "POST /v1/sessions" => SESSION.to_owned(),
-        _ if request.starts_with("DELETE") => r#"{"holds":0,"zxid":8}"#.to_owned(),
-        _ => WAITING.to_owned(),
+async fn a_try_that_may_arrive_twice_is_not_taken_for_refused() {
+    let tries = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let (addr, mut requests) = fake_node(move |request: String| {
+        let is_try = request == "POST /v1/locks/l";
+        let earlier = if is_try { tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) } else { 0 };
+        async move {
+            match request.as_str() {
+                "POST /v1/sessions" => SESSION.to_owned(),
+                _ if is_try && earlier == 0 => std::future::pending().await,
+                _ if is_try => {
+                    let kind = ProblemType::NotAcquired.uri();
+                    format!(r#"{{"type":"{kind}","title":"T","status":409,"detail":"d","outcome":"refused","zxid":9}}"#)
+                }
+                _ if request.starts_with("DELETE") => r#"{"holds":0,"zxid":8}"#.to_owned(),
+                _ => WAITING.to_owned(),
+            }
+        }
     })
     .await;
-    let client = Client::connect([addr]).await.unwrap();
-    assert!(client.lock("/l").try_acquire().await.unwrap().is_none());
-    let of_locks = |request: &String| !request.contains("/v1/sessions");
-    let sent: Vec<String> = std::iter::from_fn(|| requests.try_recv().ok()).filter(of_locks).collect();
-    assert_eq!(sent, ["POST /v1/locks/l?keep=true", "DELETE /v1/tickets/l/_c_x-lock-0000000001"]);
+    let client = Client::builder([addr]).attempt_timeout(Duration::from_millis(300)).build().unwrap();
+    let tried = client.lock("/l").try_acquire().await;
+    assert!(matches!(tried, Err(Error::Unknown { .. })), "{tried:?}");
+    let mut sent = Vec::new();
+    while sent.last().is_none_or(|request: &String| !request.starts_with("DELETE")) {
+        sent.push(requests.recv().await.unwrap());
+    }
+    sent.retain(|request| !request.contains("/v1/sessions"));
+    let expected = ["POST /v1/locks/l", "POST /v1/locks/l", "POST /v1/locks/l?keep=true"];
+    assert_eq!(sent, [&expected[..], &["DELETE /v1/tickets/l/_c_x-lock-0000000001"]].concat());
 }
 
 // A node that hangs during a long-poll would hide the grant, while heartbeats keep the session

@@ -97,7 +97,8 @@ fn zxid_base(state: &State, now_ms: u64, floor: Option<u64>) -> Result<u64, Fail
         let newest = calendar::show(state.time_ms());
         return Err(Failure::refused(format!(
             "fencing tokens could fall: the clock is behind the newest entry in the data, of {newest}; set the clock \
-             right, or give --token-floor with more than the largest token that was ever seen"
+             right or, if the old cluster's clock was ahead, give --token-floor with more than the largest token that \
+             was ever seen"
         )));
     }
     Ok(now_ms.saturating_mul(ZXIDS_A_MS).max(floor.unwrap_or(0)))
@@ -134,7 +135,11 @@ fn grace_ms(state: &State, now_ms: u64, matches: &ArgMatches) -> Result<u64, Fai
     match matches.get_one::<u64>("down-since") {
         None => Ok(whole),
         Some(since) if *since > now_ms => Err(Failure::usage("--down-since is in the future")),
-        Some(since) if since.saturating_add(SKEW_MAX_MS) < state.time_ms() => {
+        // The time of the data does not count if the old cluster's clock was ahead.
+        Some(since)
+            if since.saturating_add(SKEW_MAX_MS) < state.time_ms()
+                && state.time_ms() <= now_ms.saturating_add(SKEW_MAX_MS) =>
+        {
             let newest = calendar::show(state.time_ms());
             Err(Failure::usage(format!("--down-since is before {newest}, when the old cluster still worked")))
         }

@@ -460,9 +460,14 @@ impl Claim {
     }
 
     async fn leave(&mut self) {
+        let is_lost_try = self.enqueue.is_forgotten && self.ticket.is_none();
         loop {
             match self.round().await {
                 Err(Error::Unavailable { .. } | Error::Unknown { .. }) => tokio::time::sleep(GIVE_BACK_PAUSE).await,
+                // A late copy of the try has withdrawn the ticket, and its key is forgotten.
+                Err(error) if is_lost_try && self.ticket.is_some() && error.code() == Some(ProblemType::TicketGone) => {
+                    (self.ticket, self.release_key) = (None, uuid::Uuid::new_v4());
+                }
                 // The ticket is released, or there was none. If the cluster has evicted the key of
                 // the release, it has executed the release. If it has evicted the key of the
                 // acquire, no answer will name the ticket, which ends with the session.

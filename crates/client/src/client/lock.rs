@@ -113,11 +113,11 @@ impl Lock {
         if wait.is_zero() { self.try_acquire().await } else { self.queue_up(Some(Moment::now().after(wait))).await }
     }
 
-    /// Takes the lock if it is free. Never queues. Returns `None` when the lock cannot be granted
-    /// at once.
+    /// Takes the lock if it is free. Returns `None` when the lock cannot be granted at once.
     ///
     /// # Errors
-    /// As [`Lock::acquire`].
+    /// As [`Lock::acquire`]. `Unknown` also when the lock is taken and an earlier try of this call
+    /// got no answer. A ticket of that try is released in the background.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         let acquire = Call::acquire(self.target()?).forgotten();
         Guard::of(Claim::take::<Ticket>(&self.client, acquire, Kind::Queue, self.lock_delay).await?, &self.path)

@@ -85,7 +85,7 @@ fn problem(addr: &str, reply: &Reply, call: &Call, maybe_done: bool) -> Verdict 
             Verdict::Refused(Error::Unknown { reason: reason() })
         }
         // A copy of the earlier try may arrive later, and be executed.
-        (Outcome::Refused, Some(ProblemType::NotAcquired | ProblemType::Superseded))
+        (Outcome::Refused, Some(ProblemType::NotAcquired | ProblemType::Superseded | ProblemType::TicketGone))
             if maybe_done && call.is_forgotten =>
         {
             Verdict::Refused(Error::Unknown { reason: reason() })
@@ -172,6 +172,8 @@ mod tests {
         let not_acquired = || says(ProblemType::NotAcquired, "refused");
         check_call(not_acquired(), &call(Repeat::Safe).forgotten(), true, "refused, unknown");
         check_call(not_acquired(), &call(Repeat::Safe).forgotten(), false, "refused");
+        let gone = says(ProblemType::TicketGone, "refused");
+        check_call(gone, &call(Repeat::Safe).forgotten(), true, "refused, unknown");
         check(not_acquired(), Repeat::Safe, true, "refused");
         // The answer is the remembered one for the idempotency key: the lost try was refused as
         // well.
